@@ -1,0 +1,167 @@
+"""JSON files that are either whole or absent, and dataclasses read from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import tempfile
+import types
+import typing
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class FormatError(ValueError):
+    """A file is not what it should be. The message names the file or field."""
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a dataclass or plain value so that `path` is the old file, or the new one, at any instant.
+
+    Raises:
+        OSError: the folder cannot be written or the disk is full; no partial file is left.
+    """
+    text = json.dumps(encode(value), indent=1, ensure_ascii=False, allow_nan=False)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        FormatError: the file is not JSON.
+        OSError: it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"{path}: not a JSON file ({error})") from error
+
+
+def encode(value: Any) -> Any:
+    """Dataclasses, enums, paths and tuples as JSON values; a float that is not finite as its name."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(encode(item) for item in value)
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value
+    return str(value)
+
+
+def decode(kind: type[T], value: Any, where: str = "") -> T:
+    """A dataclass of type `kind` from decoded JSON. Unknown fields are ignored, so newer writers can be read.
+
+    Raises:
+        FormatError: a field is absent or has another type, or `schema` is newer than this release reads.
+    """
+    return typing.cast(T, _decode(kind, value, where or kind.__name__))
+
+
+def _decode(kind: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(kind, value, where)
+    if kind is Any:
+        return value
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(typing.cast("type[Any]", kind), value, where)
+    if origin in (list, tuple):
+        return _decode_sequence(kind, origin, value, where)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise FormatError(f"{where}: expected an object, got {_kind_of(value)}")
+        item = typing.get_args(kind)[1]
+        return {key: _decode(item, inner, f"{where}.{key}") for key, inner in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise FormatError(f"{where}: {value!r} is not one of {[item.value for item in kind]}") from None
+    return _decode_plain(kind, value, where)
+
+
+def _decode_union(kind: Any, value: Any, where: str) -> Any:
+    options = typing.get_args(kind)
+    if value is None and type(None) in options:
+        return None
+    errors = []
+    for option in options:
+        if option is not type(None):
+            try:
+                return _decode(option, value, where)
+            except FormatError as error:
+                errors.append(error)
+    raise errors[0]
+
+
+def _decode_dataclass(kind: type[Any], value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: expected an object, got {_kind_of(value)}")
+    hints = typing.get_type_hints(kind)
+    newest = getattr(kind, "SCHEMA", None)
+    if newest is not None and isinstance(value.get("schema"), int) and value["schema"] > newest:
+        raise FormatError(
+            f"{where}: schema {value['schema']} is newer than {newest}, the newest that this release reads; "
+            "use the release that wrote it, or a newer one"
+        )
+    given = {}
+    for field in dataclasses.fields(kind):
+        if field.name in value:
+            given[field.name] = _decode(hints[field.name], value[field.name], f"{where}.{field.name}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise FormatError(f"{where}: {error}") from error
+
+
+def _decode_sequence(kind: Any, origin: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, list):
+        raise FormatError(f"{where}: expected a list, got {_kind_of(value)}")
+    arguments = typing.get_args(kind)
+    if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
+        return origin(_decode(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if len(arguments) != len(value):
+        raise FormatError(f"{where}: expected {len(arguments)} items, got {len(value)}")
+    return tuple(
+        _decode(item_kind, item, f"{where}[{index}]")
+        for index, (item_kind, item) in enumerate(zip(arguments, value, strict=True))
+    )
+
+
+def _decode_plain(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if kind is float and value in ("nan", "inf", "-inf"):
+        return float(value)
+    if kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if kind in (str, bool) and isinstance(value, kind):
+        return value
+    raise FormatError(f"{where}: expected {getattr(kind, '__name__', kind)}, got {_kind_of(value)}")
+
+
+def _kind_of(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
