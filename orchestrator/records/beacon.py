@@ -268,10 +268,21 @@ class BeaconReader:
     def _stages_at(self, offset: int) -> list[StageMemory]:
         found = []
         for code in range(_STAGES):
-            entries, *sizes, seconds = _STAGE.unpack_from(self._bytes, offset + code * _STAGE.size)
+            entries, peak, reserved, end, end_reserved, seconds = _STAGE.unpack_from(
+                self._bytes, offset + code * _STAGE.size
+            )
             if entries:
-                peaks_and_ends = [_absent(size) for size in sizes]
-                found.append(StageMemory(Stage.from_code(code), entries, *peaks_and_ends, seconds))
+                found.append(
+                    StageMemory(
+                        stage=Stage.from_code(code),
+                        entries=entries,
+                        peak_allocated=_absent(peak),
+                        peak_reserved=_absent(reserved),
+                        end_allocated=_absent(end),
+                        end_reserved=_absent(end_reserved),
+                        seconds=seconds,
+                    )
+                )
         return found
 
 
