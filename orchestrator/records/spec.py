@@ -101,11 +101,16 @@ class AttemptRecord:
     ended_at: float | None = None
     cancelled: bool = False
     cut_short: str | None = None
-    """Why the driver ended it before its own end: `job_time_limit`, `driver_signal`; None where it did not."""
+    """Why it ended before its own end: `job_time_limit`, `driver_signal`, `driver_lost` (the driver was killed, and
+    whoever found the attempt wrote its end); None where it did not."""
     launch_error: str | None = None
     """Why no rank could be started, in the words of what refused."""
     exit_codes: dict[str, int] = field(default_factory=dict)
     """Supervisor exit status by rank, as the launcher saw it; negative is a signal."""
     scheduler: dict[str, Any] | None = None
     """Job and step state as Slurm said it: `job_id`, `step_id`, `state`, `exit_code`, `nodes`, …"""
+    host: str | None = None
+    """Where the driver ran."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be brought home from a node, and the like."""
     schema: int = SCHEMA
