@@ -15,6 +15,7 @@ import mmap
 import os
 import struct
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.records.jsonfile import FormatError
@@ -29,6 +30,13 @@ MAX_ITERATIONS = 10_000
 FLAG_MEASURED = 1
 FLAG_OPTIMIZER_STATE = 2
 FLAG_FINISHED = 4
+"""The trainer returned by itself."""
+FLAG_PAUSED = 8
+"""The recorder paused inside the steady window, because it would have cost too much."""
+FLAG_UNWINDING = 16
+"""An exception has left a stage, and no stage was entered since."""
+FLAG_OPTIMIZER_CHECKED = 32
+"""Somebody looked whether optimizer state exists."""
 
 _HEADER = struct.Struct("@8sIIII")  # magic, schema, stages, iteration rows, pid
 _WORD = struct.Struct("@Q")
@@ -95,6 +103,11 @@ class BeaconWriter:
         (flags,) = _FLAGS.unpack_from(self._map, _FLAGS_AT)
         _FLAGS.pack_into(self._map, _FLAGS_AT, flags | flag)
 
+    def lower_flag(self, flag: int) -> None:
+        """Clear one of the `FLAG_` bits."""
+        (flags,) = _FLAGS.unpack_from(self._map, _FLAGS_AT)
+        _FLAGS.pack_into(self._map, _FLAGS_AT, flags & ~flag)
+
     def counters(self, retries: int | None, ooms: int | None, recorder_seconds: float, recorder_calls: int) -> None:
         """Allocator retries and out-of-memory events so far, and what recording has cost."""
         _COUNTERS.pack_into(
@@ -119,7 +132,7 @@ class BeaconWriter:
     ) -> None:
         """Add one window of a stage to its total and to its iteration's row (`iteration` counts from 1; 0 is set-up).
 
-        Peaks join by maximum, entries and seconds by sum; ends replace. -1 says a size was not read.
+        Peaks join by maximum, entries and seconds by sum; ends replace. -1 says a size was not read, and changes none.
         """
         values = (entries, peak_allocated, peak_reserved, end_allocated, end_reserved, seconds)
         self._add(self._total(code), *values)
@@ -172,8 +185,8 @@ class BeaconWriter:
             old[0] + entries,
             max(old[1], allocated),
             max(old[2], reserved),
-            end_allocated,
-            end_reserved,
+            old[3] if end_allocated == _ABSENT else end_allocated,
+            old[4] if end_reserved == _ABSENT else end_reserved,
             old[5] + seconds,
         )
 
@@ -184,6 +197,44 @@ class BeaconWriter:
     @staticmethod
     def _row(iteration: int) -> int:
         return _TOTALS_AT + _STAGES * _STAGE.size + (iteration - 1) * _ROW
+
+
+@dataclass(frozen=True)
+class BeaconHead:
+    """What whoever waits for a rank looks at, again and again: a hundred bytes of the beacon."""
+
+    pid: int
+    """The trainer's process, which leads a session and a process group of its own."""
+    word: int
+    """Stage, microbatch and iteration, packed: compare it, or read it with `BeaconReader`."""
+    at: float
+    """Unix seconds of the last word."""
+    flags: int
+
+    def flag(self, flag: int) -> bool:
+        """Whether one of the `FLAG_` bits is set."""
+        return bool(self.flags & flag)
+
+
+def read_head(path: Path) -> BeaconHead | None:
+    """The head of a beacon; None where there is none yet, or it is not finished.
+
+    Raises:
+        OSError: it is there, and cannot be read.
+    """
+    try:
+        with path.open("rb", buffering=0) as stream:
+            head = stream.read(_TOTALS_AT)
+    except FileNotFoundError:
+        return None
+    if len(head) < _TOTALS_AT or head[:8] != MAGIC:
+        return None
+    return BeaconHead(
+        pid=_HEADER.unpack_from(head, 0)[4],
+        word=_WORD.unpack_from(head, _WORD_AT)[0],
+        at=_AT.unpack_from(head, _TIME_AT)[0],
+        flags=_FLAGS.unpack_from(head, _FLAGS_AT)[0],
+    )
 
 
 class BeaconReader:

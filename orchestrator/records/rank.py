@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from orchestrator.vocabulary import Stage
 
+ENDED_RUNNING = "running"
 ENDED_EXIT = "exit"
 ENDED_SIGNAL = "signal"
 ENDED_STALL = "stall"
@@ -91,6 +92,8 @@ class ExceptionRecord:
     at: float | None = None
     chain: list[str] = field(default_factory=list)
     """Types and messages of the exceptions behind it, nearest first."""
+    chain_stages: list[Stage | None] = field(default_factory=list)
+    """The stage that each exception of `chain` was raised in; None where it left no stage."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class RankRecord:
     ended_at: float | None
     ended: str
     """`exit`, `signal`, `stall`, `time_limit`, `terminated` (asked to end), `lost` (supervisor gone: written by
-    the driver from the beacon)."""
+    the driver from the beacon), `running` (measured, and not ended when this was written)."""
     exit_code: int | None = None
     signal: int | None = None
     beacon: LastBeacon | None = None
@@ -123,11 +126,13 @@ class RankRecord:
     optimizer_state: bool | None = None
     """Whether optimizer state existed at the end of the window; None where it was not checked."""
     exception: ExceptionRecord | None = None
+    host_oom_kills: int | None = None
+    """Processes of this rank's cgroup that the kernel's OOM killer ended meanwhile; None where it is not counted."""
     stderr_tail: str = ""
     software: dict[str, Any] = field(default_factory=dict)
     effective: dict[str, Any] | None = None
     """On rank 0: the configuration after the framework finished it."""
     recorder: dict[str, Any] = field(default_factory=dict)
-    """What recording cost: `seconds`, `calls`, `paused`."""
+    """What recording cost: `seconds`, `calls`, and whether it `paused` inside the steady window."""
     notes: list[str] = field(default_factory=list)
     schema: int = SCHEMA

@@ -1,0 +1,362 @@
+"""The stage recorder: where a rank is, and what memory each stage needed."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from orchestrator.records.beacon import (
+    FLAG_FINISHED,
+    FLAG_MEASURED,
+    FLAG_OPTIMIZER_CHECKED,
+    FLAG_OPTIMIZER_STATE,
+    FLAG_PAUSED,
+    FLAG_UNWINDING,
+    BeaconWriter,
+)
+from orchestrator.records.rank import IterationRecord
+from orchestrator.trial.facts import FactsFile
+from orchestrator.trial.meter import NOT_READ, Meter
+from orchestrator.trial.raised import exception_record, note_place
+from orchestrator.vocabulary import Stage
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COST_LIMIT = 0.005
+"""Share of the step that recording may cost inside the steady window; past it, it pauses there."""
+
+_CODES = {stage: stage.code for stage in Stage}
+_OUTRANKING = frozenset(
+    stage.code for stage in (Stage.GRAPH_CAPTURE, Stage.EVALUATE, Stage.CHECKPOINT_LOAD, Stage.CHECKPOINT_SAVE)
+)
+"""Stages that keep what happens inside them: a forward of an evaluation is `evaluate`."""
+
+_now = time.perf_counter
+
+
+class Recorder:
+    """Keeps the current stage in the beacon and credits time and peak memory to it.
+
+    The stages are one stack for the whole process, not one for each thread: autograd runs backward hooks on a thread
+    of its own. Each edge (a stage entered or left) ends a window: its time and peak go to the stage that was on top,
+    so a stage's figures leave out what is nested in it. Below all stages lies a base: `startup` first, then
+    `between_steps` from the first iteration on.
+    """
+
+    def __init__(self, beacon: BeaconWriter, facts_path: Path, meter: Meter, window: tuple[int, int]) -> None:
+        """`window` is the first and last iteration of the steady window, counted from 1, both included."""
+        self.meter = meter
+        self._beacon = beacon
+        self._facts = FactsFile(facts_path)
+        self._first, self._last = window
+        self._codes = [_CODES[Stage.STARTUP]]
+        self._entries = [1]
+        """For each stage of the stack, 1 until its first window is credited."""
+        self._iteration = 0
+        self._microbatch = 0
+        self._peak_allocated = NOT_READ
+        self._peak_reserved = NOT_READ
+        self._paused = False
+        self._paused_entries = [0] * len(_CODES)
+        self._unwinding = False
+        self._surplus_leaves = 0
+        self._seconds = 0.0
+        self._calls = 0
+        self._seconds_before = 0.0
+        """What recording had cost when this iteration began."""
+        self._costs: list[tuple[float, float]] = []
+        """Recorder seconds and step seconds of each finished iteration."""
+        self._window_from = _now()
+        self._write_word()
+
+    # Stages: the hot path
+
+    def enter(self, stage: Stage) -> None:
+        """Begin a stage inside the current one. Pair it with `leave`, or use `stage` and `wrap`."""
+        started = _now()
+        if self._unwinding:
+            self._handled()
+        codes = self._codes
+        top = codes[-1]
+        self._edge(started)
+        codes.append(top if top in _OUTRANKING else _CODES[stage])
+        self._entries.append(0 if top in _OUTRANKING else 1)
+        self._arrive(started)
+
+    def leave(self) -> None:
+        """End the stage entered last. One `leave` too many changes nothing, and is noted at the end."""
+        started = _now()
+        if len(self._codes) == 1:
+            self._surplus_leaves += 1
+            return
+        self._edge(started)
+        del self._codes[-1], self._entries[-1]
+        self._arrive(started)
+
+    def stage(self, stage: Stage) -> Visit:
+        """`with recorder.stage(Stage.FORWARD): …`; an exception that leaves it is noted with its place."""
+        return Visit(self, stage)
+
+    def wrap(self, stage: Stage, function: F) -> F:
+        """`function`, each call of which is a visit to `stage`. Name and signature stay (functools.wraps)."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with Visit(self, stage):
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]  # mypy cannot see that wraps keeps the signature
+
+    @property
+    def current(self) -> Stage:
+        """The stage on top."""
+        return Stage.from_code(self._codes[-1])
+
+    @property
+    def iteration(self) -> int:
+        """The iteration that began last, counted from 1; 0 during set-up."""
+        return self._iteration
+
+    # Iterations
+
+    def begin_iteration(self, number: int) -> None:
+        """Iteration `number` (from 1) begins; outside of stages it is in `between_steps`."""
+        started = _now()
+        if self._unwinding:
+            self._handled()
+        self._edge(started)
+        self._pause_or_resume(number)
+        self._iteration = number
+        self._microbatch = 0
+        self._codes[0] = _CODES[Stage.BETWEEN_STEPS]
+        self._entries[0] = 1
+        self._beacon.begin_iteration(number)
+        self._seconds_before = self._seconds
+        self._arrive(started)
+
+    def microbatch(self, number: int) -> None:
+        """The microbatch that the next stages belong to, counted from 0."""
+        self._microbatch = number
+        self._write_word()
+
+    def end_iteration(
+        self,
+        ms: float,
+        loss: float | None = None,
+        grad_norm: float | None = None,
+        skipped: bool = False,
+        nan: bool = False,
+        tflops: float | None = None,
+    ) -> None:
+        """The iteration is complete: `ms` wall milliseconds of the step, and what the framework said of it.
+
+        What this rank does not know (the loss, on all but the last pipeline stage) stays None. `tflops` is TFLOP/s of
+        one device.
+        """
+        started = _now()
+        self._flush_paused()
+        self._edge(started, even_paused=True)
+        self._beacon.end_iteration(
+            IterationRecord(
+                number=self._iteration,
+                milliseconds=ms,
+                loss=loss,
+                grad_norm=grad_norm,
+                skipped=skipped,
+                nan=nan,
+                tflops_per_gpu=tflops,
+                peak_allocated=None if self._peak_allocated == NOT_READ else self._peak_allocated,
+                peak_reserved=None if self._peak_reserved == NOT_READ else self._peak_reserved,
+            )
+        )
+        self._arrive(started)
+        self._costs.append((self._seconds - self._seconds_before, ms / 1000))
+        self._publish()
+
+    # Everything else
+
+    def use(self, meter: Meter) -> None:
+        """Measure with `meter` from now on: a trainer has one only once its device is there."""
+        self._edge(_now())
+        self.meter = meter
+        meter.reset()
+
+    def rest_in(self, stage: Stage) -> None:
+        """The stage outside of all others: `teardown`, once training is over."""
+        started = _now()
+        self._edge(started)
+        self._codes[0] = _CODES[stage]
+        self._entries[0] = 1
+        self._arrive(started)
+
+    def running_peak(self) -> tuple[int, int]:
+        """The largest (allocated, reserved) since the recorder's first window; (-1, -1) where nothing measures.
+
+        The device's own maximum is reset at every edge: a framework's memory report must be given this one.
+        """
+        allocated, reserved = self.meter.peak()
+        return max(self._peak_allocated, allocated), max(self._peak_reserved, reserved)
+
+    def facts(self, **facts: Any) -> None:
+        """Merge into the facts file, at once and whole, without secrets.
+
+        `software`, `device`, `effective` and `notes` are the ones that a record has a place for. Objects are joined
+        key by key, lists are extended, anything else is replaced.
+
+        Raises:
+            OSError: the node-local folder is full or gone.
+        """
+        self._facts.merge(facts)
+
+    def optimizer_state_exists(self, exists: bool = True) -> None:
+        """Whether the optimizer holds state; say it at the end of the steady window at the latest."""
+        self._beacon.raise_flag(FLAG_OPTIMIZER_CHECKED | (FLAG_OPTIMIZER_STATE if exists else 0))
+
+    def measured(self) -> None:
+        """The steady window is complete: what happens from here on cannot spoil the measurement."""
+        self._publish()
+        self._beacon.raise_flag(FLAG_MEASURED)
+
+    def finished(self) -> None:
+        """The trainer returned by itself."""
+        self._close()
+        self._beacon.raise_flag(FLAG_FINISHED)
+
+    def caught(self, error: BaseException) -> None:
+        """The exception that ended the trainer: its frames, its chain, and the stage it was raised in.
+
+        Raises:
+            OSError: the node-local folder is full or gone.
+        """
+        note_place(error, self.current, self._iteration, self._microbatch)
+        self._close()
+        self._facts.merge({"exception": exception_record(error)})
+
+    def passing(self, error: BaseException) -> None:
+        """An exception is about to leave the stage on top. `stage` and `wrap` call this; so must hooks of other kinds.
+
+        Where it came from is kept in the facts at once, because a failed trainer may hang while it cleans up.
+        """
+        if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
+            return
+        if note_place(error, self.current, self._iteration, self._microbatch):
+            self._unwinding = True
+            self._publish()
+            self._facts.merge({"raised": exception_record(error)})
+            self._beacon.raise_flag(FLAG_UNWINDING)
+
+    def return_to(self, depth: int) -> None:
+        """Leave all stages above `depth` of them, however many were entered and not left."""
+        while len(self._codes) - 1 > depth:
+            self.leave()
+
+    @property
+    def depth(self) -> int:
+        """How many stages are entered; the base does not count."""
+        return len(self._codes) - 1
+
+    def _edge(self, now: float, even_paused: bool = False) -> None:
+        """End the window that belongs to the stage on top."""
+        entries = self._entries[-1]
+        self._entries[-1] = 0
+        code = self._codes[-1]
+        if self._paused:
+            self._paused_entries[code] += entries
+            if not even_paused:
+                return
+            allocated, reserved, _, _ = self.meter.edge()
+        else:
+            allocated, reserved, end_allocated, end_reserved = self.meter.edge()
+            self._beacon.credit(
+                code,
+                self._iteration,
+                entries,
+                allocated,
+                reserved,
+                end_allocated,
+                end_reserved,
+                now - self._window_from,
+            )
+        self._peak_allocated = max(self._peak_allocated, allocated)
+        self._peak_reserved = max(self._peak_reserved, reserved)
+
+    def _arrive(self, started: float) -> None:
+        """Say where the rank is now, and begin the next window. `started` is when this call of the recorder began."""
+        self._beacon.at_code(self._codes[-1], self._iteration, self._microbatch)
+        self._calls += 1
+        now = _now()
+        self._seconds += now - started
+        self._window_from = now
+
+    def _write_word(self) -> None:
+        self._beacon.at_code(self._codes[-1], self._iteration, self._microbatch)
+
+    def _pause_or_resume(self, number: int) -> None:
+        inside = self._first <= number <= self._last
+        if self._paused and not inside:
+            self._flush_paused()
+            self.meter.reset()
+        elif inside and not self._paused and too_dear(self._costs):
+            self._beacon.raise_flag(FLAG_PAUSED)
+        else:
+            return
+        self._paused = inside
+
+    def _flush_paused(self) -> None:
+        for code, entries in enumerate(self._paused_entries):
+            if entries:
+                self._beacon.credit(code, self._iteration, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
+                self._paused_entries[code] = 0
+
+    def _handled(self) -> None:
+        """A stage begins after an exception left one: somebody handled it."""
+        self._unwinding = False
+        self._beacon.lower_flag(FLAG_UNWINDING)
+
+    def _publish(self) -> None:
+        retries, ooms = self.meter.retries_and_ooms()
+        self._beacon.counters(retries, ooms, self._seconds, self._calls)
+
+    def _close(self) -> None:
+        self._flush_paused()
+        started = _now()
+        self._edge(started, even_paused=True)
+        self._arrive(started)
+        self._publish()
+        if self._surplus_leaves:
+            self._facts.merge({"notes": [f"{self._surplus_leaves} stage(s) were left more often than entered"]})
+
+
+class Visit:
+    """One visit to a stage, as a context manager."""
+
+    __slots__ = ("_depth", "_recorder", "_stage")
+
+    def __init__(self, recorder: Recorder, stage: Stage) -> None:
+        self._recorder = recorder
+        self._stage = stage
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth = self._recorder.depth
+        self._recorder.enter(self._stage)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._recorder.passing(error)
+        self._recorder.return_to(self._depth)
+
+
+def too_dear(costs: list[tuple[float, float]], limit: float = COST_LIMIT) -> bool:
+    """Whether recording took more than `limit` of the steps so far, given (recorder, step) seconds of each.
+
+    The first step is left out where there are others: it is longer than the rest, and would excuse too much.
+    """
+    counted = costs[1:] or costs
+    return sum(cost for cost, _ in counted) > limit * sum(step for _, step in counted)
