@@ -1,0 +1,99 @@
+"""What a driver does next: which trials of a batch are open, given every attempt it has made. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, Batch
+from orchestrator.vocabulary import Cause, Consequence, consequence_of
+
+
+class Fate(str, Enum):
+    """What became of one attempt, as far as the order of work depends on it."""
+
+    PASSED = "passed"
+    KEPT = "kept"
+    """It has a result, or needs the user: not repeated here."""
+    RETRY = "retry"
+    CUT_SHORT = "cut-short"
+    """It ended with its job, not by itself: it counts as never made."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An attempt that this batch has made and that ended."""
+
+    slot: int
+    """Position in the batch's list of trials."""
+    fate: Fate
+
+
+def fate_of(cause: Cause, label: str | None, *, cut_short: bool) -> Fate:
+    """What follows from an attempt's outcome."""
+    if cut_short:
+        return Fate.CUT_SHORT
+    if label == "pass":
+        return Fate.PASSED
+    return Fate.RETRY if consequence_of(cause) is Consequence.RETRY else Fate.KEPT
+
+
+def open_slots(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset()) -> list[int]:
+    """Positions that still need an attempt, in the order to start them; running ones included.
+
+    `dropped` are trials that were cancelled. A closing control is open only where its opening one passed.
+    """
+    return [slot for slot in range(len(batch.trials)) if _is_open(batch, made, slot, dropped)]
+
+
+def startable(batch: Batch, made: Sequence[Made], running: Sequence[int], dropped: frozenset[str]) -> list[int]:
+    """The positions to start now: as many as may run side by side, first ones first.
+
+    A key's opening control runs alone, so that its step time is nobody else's, and its closing one starts when the
+    rest of the batch before it has ended.
+    """
+    chosen: list[int] = []
+    for slot in open_slots(batch, made, dropped):
+        busy = [*running, *chosen]
+        if len(busy) >= max(1, batch.parallel_trials):
+            break
+        if slot in busy:
+            continue
+        if any(batch.trials[other].role != _ORDINARY for other in busy):
+            break
+        if batch.trials[slot].role != _ORDINARY and busy:
+            break
+        chosen.append(slot)
+    return chosen
+
+
+_ORDINARY = "trial"
+
+
+def _is_open(batch: Batch, made: Sequence[Made], slot: int, dropped: frozenset[str]) -> bool:
+    trial = batch.trials[slot]
+    if trial.trial in dropped:
+        return False
+    fates = [attempt.fate for attempt in made if attempt.slot == slot]
+    if any(fate in (Fate.PASSED, Fate.KEPT) for fate in fates):
+        return False
+    if fates.count(Fate.RETRY) >= max(1, batch.max_attempts):
+        return False
+    if trial.role == ROLE_CONTROL_LAST:
+        opening = _opening_of(batch, slot)
+        return opening is None or _may_close(batch, made, opening, dropped)
+    return True
+
+
+def _opening_of(batch: Batch, slot: int) -> int | None:
+    for other in range(slot - 1, -1, -1):
+        if batch.trials[other].trial == batch.trials[slot].trial and batch.trials[other].role == ROLE_CONTROL_FIRST:
+            return other
+    return None
+
+
+def _may_close(batch: Batch, made: Sequence[Made], opening: int, dropped: frozenset[str]) -> bool:
+    if any(attempt.slot == opening and attempt.fate is Fate.PASSED for attempt in made):
+        return True
+    return _is_open(batch, made, opening, dropped)
