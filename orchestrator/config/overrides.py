@@ -1,0 +1,147 @@
+"""One override on the command line: parsed by Hydra, refused where it would silently do something else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config.errors import UsageError
+from orchestrator.config.nearest import did_you_mean
+from orchestrator.config.typecheck import as_alternatives, nearest_setting, type_at
+
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+
+HYDRA_KEYS = ("hydra.searchpath", "hydra.verbose")
+"""What may be set of Hydra's own: the rest steers a job runner that is not used here."""
+
+
+def parsed(words: Sequence[str], loader: ConfigLoader) -> list[Override]:
+    """The overrides as Hydra reads them, each with a key that exists.
+
+    Values of settings that are text stay the text that was written: a commit `12e4567` is not read as infinity.
+
+    Raises:
+        UsageError: an override that cannot be read, or whose key or option does not exist (with the nearest that does).
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    parser = OverridesParser.create(config_loader=loader)
+    groups = _groups(loader)
+    overrides = []
+    for word in words:
+        try:
+            (override,) = parser.parse_overrides([word])
+        except (HydraException, ValueError) as error:
+            raise UsageError(f"Cannot read {word!r} as an override KEY=VALUE: {first_line(error)}") from error
+        quoted = _quoted(override)
+        if quoted is not None:
+            (override,) = parser.parse_overrides([quoted])
+        _check_key(override, groups, loader)
+        overrides.append(override)
+    return overrides
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Hydra or OmegaConf says, as one line without its pointers to documentation."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and not line.startswith(("See http", "full_key:", "object_type=", "^"))]
+    return "; ".join(said[:2]) if said else type(error).__name__
+
+
+def is_group(override: Override, loader: ConfigLoader) -> bool:
+    """Whether it chooses a file of a group, rather than setting a value."""
+    return override.key_or_group in _groups(loader)
+
+
+def is_environment(key: str) -> bool:
+    """Whether a key is one variable of an environment."""
+    return "environment" in key.split(".")[:-1]
+
+
+def _groups(loader: ConfigLoader) -> list[str]:
+    found: list[str] = []
+    pending = [name for name in loader.list_groups("") if name != "hydra"]
+    while pending:
+        name = pending.pop()
+        found.append(name)
+        pending.extend(f"{name}/{inner}" for inner in loader.list_groups(name))
+    return sorted(name for name in found if loader.get_group_options(name))
+
+
+def _quoted(override: Override) -> str | None:
+    """The override with its value in quotes, where Hydra would read a number or a truth value out of text."""
+    from hydra.core.override_parser.types import Quote, QuotedString, ValueType
+
+    value = override.value()
+    if override.value_type is not ValueType.ELEMENT or not isinstance(value, (bool, int, float)):
+        return None
+    kinds = as_alternatives(type_at(override.key_or_group))
+    accepted: tuple[Any, ...] = (bool,) if isinstance(value, bool) else (int, float)
+    if isinstance(value, float):
+        accepted = (float,)
+    if str not in kinds or Any in kinds or any(kind in kinds for kind in accepted):
+        return None
+    text = QuotedString(text=override.get_value_string().strip(), quote=Quote.single).with_quotes()
+    return f"{override.get_key_element()}={text}"
+
+
+def _check_key(override: Override, groups: Sequence[str], loader: ConfigLoader) -> None:
+    key = override.key_or_group
+    if key in groups:
+        _check_option(override, loader)
+    elif key == "hydra" or key.startswith(("hydra.", "hydra/")):
+        if key not in HYDRA_KEYS:
+            raise UsageError(
+                f"{key} would have no effect: trials are started by this program, not by Hydra's launcher; "
+                "choose with cluster=local, cluster=here or cluster=slurm."
+            )
+    elif type_at(key) is None:
+        match = nearest_setting(key)
+        hint = f"; did you mean {match}?" if match is not None else did_you_mean(key, groups)
+        raise UsageError(f"{key} is not a setting{hint}")
+    elif is_environment(key):
+        _check_commas(override)
+
+
+def _check_option(override: Override, loader: ConfigLoader) -> None:
+    from hydra.core.override_parser.types import Glob
+
+    options = loader.get_group_options(override.key_or_group)
+    chosen: Any = override._value
+    if isinstance(chosen, Glob):
+        if not chosen.filter(options):
+            pattern = override.get_value_string()
+            raise UsageError(f"{override.key_or_group}={pattern} matches nothing; there is {', '.join(options)}.")
+        return
+    for name in _chosen(override):
+        if isinstance(name, str) and "${" not in name and name.removesuffix(".yaml") not in options:
+            raise UsageError(f"There is no {override.key_or_group}={name}{did_you_mean(name, options)}")
+
+
+def _chosen(override: Override) -> list[Any]:
+    from hydra.core.override_parser.types import QuotedString
+
+    values: list[Any] = [override.value()]
+    if override.is_sweep_override():
+        values = list(override.sweep_iterator()) if override.is_discrete_sweep() else []
+    flat = [item for value in values for item in (value if isinstance(value, list) else [value])]
+    return [value.text if isinstance(value, QuotedString) else value for value in flat]
+
+
+def _check_commas(override: Override) -> None:
+    from hydra.core.override_parser.types import ValueType
+
+    if override.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
+        key, text = override.key_or_group, override.get_value_string()
+        raise UsageError(
+            f"{key} has an unquoted comma, which Hydra reads as a sweep over two values: "
+            f"write '{key}=\"{_unquotable(text)}\"' for one value, or {key}=choice({text}) for a sweep."
+        )
+
+
+def _unquotable(text: str) -> str:
+    return re.sub(r'"', r"\"", text)
