@@ -1,0 +1,63 @@
+"""Settings whose value has a type that no framework field takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.plan.fields import FIELDS, spelling
+from orchestrator.plan.finding import Kind
+from orchestrator.plan.rules.rule import Judge, Rule
+from orchestrator.plan.subject import Subject, has_type
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a word", list: "a list"}
+
+
+def _wrong_type(subject: Subject) -> str | None:
+    for name, value in subject.given.items():
+        field = FIELDS.get(name)
+        if field is not None and not has_type(value, field):
+            wanted = [_WORDS[kind] for kind in field.types if kind is not type(None)]
+            if float in field.types:
+                wanted = ["a number"]
+            if type(None) in field.types:
+                wanted.append("null")
+            return f"{spelling(name)} is {_shown(value)}, but it must be {' or '.join(wanted)}"
+    return None
+
+
+def _below_one(subject: Subject) -> str | None:
+    for name in _SIZES:
+        value = subject.given.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+            return f"{spelling(name)} is {value}, but it counts something, so it must be 1 or more"
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+_SIZES = (
+    "tensor_model_parallel_size",
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "context_parallel_size",
+    "expert_model_parallel_size",
+    "expert_tensor_parallel_size",
+    "world_size",
+    "seq_length",
+    "micro_batch_size",
+    "global_batch_size",
+    "train_iters",
+    "num_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_query_groups",
+    "num_moe_experts",
+)
+
+RULES = (
+    Rule("wrong-type", Kind.INVALID, Judge.RUN, "TransformerConfig, ModelParallelConfig: field types", _wrong_type),
+    Rule("below-one", Kind.INVALID, Judge.RUN, "parallel_state.initialize_model_parallel: sizes", _below_one),
+)

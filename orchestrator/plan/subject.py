@@ -1,0 +1,108 @@
+"""A candidate as the rules see it: framework fields with their types checked and defaults filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.plan.candidate import group, is_whole, trainer_of
+from orchestrator.plan.fields import FIELDS, Field, framework_fields
+from orchestrator.plan.verdict import Revision
+
+
+class UnknownFieldError(LookupError):
+    """A field that only the recipe knows, or whose value has the wrong type: a rule that needs it says nothing."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a rule may read. `whole` is false where a recipe fills in what the request leaves out."""
+
+    given: Mapping[str, Any]
+    revision: Revision
+    trainer: str = "mcore_cpu"
+    gpus_per_node: int | None = None
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any], revision: Revision | None = None) -> Subject:
+        """The subject of a composed request."""
+        per_node = group(request, "cluster").get("gpus_per_node")
+        return cls(
+            given=framework_fields(request),
+            revision=revision or Revision(),
+            trainer=trainer_of(request),
+            gpus_per_node=per_node if is_whole(per_node) and per_node > 0 else None,
+        )
+
+    @property
+    def whole(self) -> bool:
+        return self.trainer != "bridge"
+
+    def __getitem__(self, name: str) -> Any:
+        """The field's value.
+
+        Raises:
+            UnknownFieldError: the recipe decides it, or it has a wrong type.
+        """
+        field = FIELDS[name]
+        if name not in self.given:
+            if not self.whole:
+                raise UnknownFieldError(name)
+            return field.default
+        value = self.given[name]
+        if not has_type(value, field):
+            raise UnknownFieldError(name)
+        return value
+
+    def integer(self, name: str) -> int:
+        """A field that must be a whole number here.
+
+        Raises:
+            UnknownFieldError: it is null, unknown or of another type.
+        """
+        value = self[name]
+        if not is_whole(value):
+            raise UnknownFieldError(name)
+        return int(value)
+
+    def positive(self, name: str) -> int:
+        """A field that must be 1 or more here; other rules say so where it is not."""
+        value = self.integer(name)
+        if value < 1:
+            raise UnknownFieldError(name)
+        return value
+
+    def given_integer(self, name: str) -> int | None:
+        """A whole number, or None for null."""
+        value = self[name]
+        return int(value) if is_whole(value) else None
+
+    def set(self, name: str) -> bool:
+        """Whether a flag is on, or an optional field is not null; false where a recipe decides it."""
+        try:
+            value = self[name]
+        except UnknownFieldError:
+            return False
+        return value is not None and value is not False
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules that selective recompute would act on, as the framework reads them; empty if not selective."""
+        if self["recompute_granularity"] != "selective":
+            return []
+        modules = self["recompute_modules"]
+        return ["core_attn"] if modules is None else [str(module) for module in modules]
+
+
+def world_size_of(request: Mapping[str, Any]) -> int | None:
+    """The ranks that a request asks for, None where a recipe or a rank count of its own decides."""
+    value = group(request, "parallelism").get("world_size")
+    return int(value) if is_whole(value) and value > 0 else None
+
+
+def has_type(value: Any, field: Field) -> bool:
+    """Whether a value has one of the field's types; a bool is no number."""
+    if isinstance(value, bool):
+        return bool in field.types
+    return isinstance(value, field.types)

@@ -1,0 +1,285 @@
+"""Asks the exact revision: its own validation of many candidates, in one separate process, with answers kept.
+
+The process is `python -m orchestrator.trial.validate`: JSON lines in, JSON lines out. It imports the Megatron Core of
+the environment or checkout that is named, so this process never does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orchestrator
+from orchestrator.plan.candidate import Candidate, canonical, trial_config
+from orchestrator.plan.subject import world_size_of
+from orchestrator.plan.verdict import Revision, Verdict
+from orchestrator.records.jsonfile import FormatError, read_json, write_json
+from orchestrator.records.layout import make_private_dir
+from orchestrator.records.redact import redact_text
+
+MODULE = "orchestrator.trial.validate"
+START_SECONDS = 120.0
+SECONDS_EACH = 0.25
+_KEPT = 50_000
+_CRASHES = 3
+_DISTRIBUTIONS = ("megatron_core", "megatron_bridge", "torch", "transformer_engine", "transformer_engine_torch")
+_JUDGING_FILES = (
+    "transformer/transformer_config.py",
+    "transformer/enums.py",
+    "transformer/pipeline_parallel_layer_layout.py",
+    "model_parallel_config.py",
+    "package_info.py",
+)
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where a revision can be imported from."""
+
+    python: str = sys.executable
+    checkout: str | None = None
+    """A Megatron-LM or Megatron Bridge checkout, put first on the path of `python`."""
+
+    def path(self) -> list[str]:
+        """Folders to put first on PYTHONPATH: the checkout (and a Megatron-LM inside it), then this package."""
+        folders = []
+        if self.checkout:
+            root = Path(self.checkout).expanduser().resolve()
+            nested = (root, root / "src", root / "3rdparty" / "Megatron-LM")
+            folders = [str(folder) for folder in nested if (folder / "megatron").is_dir()]
+        return [*folders, str(Path(orchestrator.__file__).resolve().parent.parent)]
+
+    def key(self) -> str:
+        """Changes whenever the validator could answer otherwise: versions, the judging files, our own validator."""
+        digest = hashlib.sha256()
+        for item in (self.python, *self.path(), *_installed(self.python)):
+            digest.update(f"{item}\n".encode())
+        for path in _judging_files(self):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Answers in the order of the candidates, and where they are from."""
+
+    verdicts: tuple[Verdict | None, ...]
+    software: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Why some or all have no answer."""
+    asked: int = 0
+    """Configurations that were not answered from the cache."""
+
+    @property
+    def core_version(self) -> str | None:
+        """The Megatron Core that answered."""
+        return core_version(self.software)
+
+    @property
+    def revision(self) -> Revision | None:
+        """What the rules should restate to be comparable with these answers; None where nothing answered."""
+        version = self.core_version
+        return Revision(version) if version else None
+
+
+def validate(
+    candidates: Sequence[Candidate],
+    installation: Installation | None = None,
+    *,
+    cache_dir: Path | None = None,
+    timeout: float | None = None,
+) -> Validation:
+    """The exact revision's verdict on each candidate; equal configurations are asked once.
+
+    Args:
+        cache_dir: where answers are kept; None uses the user's cache folder.
+        timeout: seconds for one process; by default two minutes for its imports and 0.25 s a configuration.
+
+    Never raises for a bad candidate or a missing framework: verdicts are None then, and `notes` say why.
+    """
+    installation = installation or Installation()
+    questions = {_digest(candidate): candidate for candidate in candidates}
+    cache = _Cache.open(cache_dir or default_cache_dir(), installation)
+    missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.answers}
+    notes: list[str] = []
+    if missing:
+        notes += _ask(missing, installation, cache, timeout)
+        notes += cache.save()
+    verdicts = tuple(cache.verdict(_digest(candidate)) for candidate in candidates)
+    return Validation(verdicts, cache.software, tuple(notes), asked=len(missing))
+
+
+def default_cache_dir() -> Path:
+    """`$XDG_CACHE_HOME/recompute-orchestrator/validation`, with `~/.cache` where the variable is unset."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(base) / "recompute-orchestrator" / "validation"
+
+
+def core_version(software: Mapping[str, Any]) -> str | None:
+    """The Megatron Core version in a validator's account of its software."""
+    found = software.get("megatron_core")
+    if isinstance(found, Mapping):
+        found = found.get("version")
+    return str(found) if found else None
+
+
+def _ask(
+    missing: Mapping[str, Candidate], installation: Installation, cache: _Cache, timeout: float | None
+) -> list[str]:
+    """Fill the cache with answers; a candidate on which the process dies has none, and the rest is asked again."""
+    waiting = dict(missing)
+    notes: list[str] = []
+    for _ in range(_CRASHES):
+        before = len(waiting)
+        ended = _run(waiting, installation, timeout)
+        for digest, answer in _answers(ended.output):
+            if waiting.pop(digest, None) is not None:
+                cache.add(digest, answer)
+        if not waiting:
+            return notes
+        if len(waiting) == before:
+            return [*notes, f"{len(waiting)} configurations could not be checked by the framework: {ended.reason}"]
+        suspect = next(iter(waiting))
+        notes.append(f"the framework's validation of {waiting.pop(suspect).name} ended the process: {ended.reason}")
+        if not waiting:
+            return notes
+    return [*notes, f"{len(waiting)} configurations were not checked by the framework, after {_CRASHES} such ends"]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    output: str
+    reason: str
+
+
+def _run(waiting: Mapping[str, Candidate], installation: Installation, timeout: float | None) -> _Ended:
+    lines = "".join(_question(digest, candidate) + "\n" for digest, candidate in waiting.items())
+    environment = dict(os.environ)
+    rest = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
+    environment["PYTHONPATH"] = os.pathsep.join([*installation.path(), *rest])
+    limit = timeout if timeout is not None else START_SECONDS + SECONDS_EACH * len(waiting)
+    try:
+        ended = subprocess.run(
+            [installation.python, "-W", "ignore", "-m", MODULE],
+            input=lines,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=environment,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        output = late.output.decode(errors="replace") if isinstance(late.output, bytes) else (late.output or "")
+        return _Ended(output, f"it took longer than {limit:.0f} s")
+    except OSError as error:
+        return _Ended("", f"{installation.python} could not be started ({error.strerror or error})")
+    last = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
+    return _Ended(ended.stdout, f"exit status {ended.returncode}, {redact_text(last.strip())[:300]}")
+
+
+def _question(digest: str, candidate: Candidate) -> str:
+    question = {
+        "id": digest,
+        "trainer": candidate.trainer,
+        "config": trial_config(candidate.request),
+        "world_size": world_size_of(candidate.request),
+    }
+    return json.dumps(question, default=str)
+
+
+def _answers(output: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Answers among whatever else an import may have printed."""
+    for line in output.splitlines():
+        if line.startswith("{"):
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(answer, dict) and isinstance(answer.get("id"), str) and isinstance(answer.get("ok"), bool):
+                yield answer["id"], answer
+
+
+@dataclass
+class _Cache:
+    """The answers of one installation, kept in one file; whatever cannot be read or written is only asked again."""
+
+    path: Path
+    answers: dict[str, dict[str, Any]]
+    software: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: Path, installation: Installation) -> _Cache:
+        path = folder / f"{installation.key()}.json"
+        try:
+            stored = read_json(path)
+        except (OSError, FormatError):
+            stored = {}
+        answers = stored.get("answers") if isinstance(stored, dict) else None
+        software = stored.get("software") if isinstance(stored, dict) else None
+        if not isinstance(answers, dict) or not isinstance(software, dict):
+            return cls(path, {}, {})
+        whole = {key: value for key, value in answers.items() if isinstance(value, dict) and "ok" in value}
+        return cls(path, whole, software)
+
+    def add(self, digest: str, answer: Mapping[str, Any]) -> None:
+        self.answers[digest] = {key: answer.get(key) for key in ("ok", "message", "open")}
+        software = answer.get("software")
+        if isinstance(software, dict):
+            self.software = software
+
+    def verdict(self, digest: str) -> Verdict | None:
+        answer = self.answers.get(digest)
+        if answer is None:
+            return None
+        message = answer.get("message")
+        opened = answer.get("open") or ()
+        return Verdict(
+            ok=answer["ok"] is True,
+            message=str(message) if message else None,
+            open=tuple(str(item) for item in opened) if isinstance(opened, list) else (),
+            software=self.software,
+        )
+
+    def save(self) -> list[str]:
+        newest = dict(list(self.answers.items())[-_KEPT:])
+        try:
+            make_private_dir(self.path.parent)
+            write_json(self.path, {"software": self.software, "answers": newest})
+        except OSError as error:
+            return [f"the framework's answers could not be kept in {self.path.parent} ({error.strerror or error})"]
+        return []
+
+
+def _digest(candidate: Candidate) -> str:
+    asked = [candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
+    return hashlib.sha256(canonical(asked).encode()).hexdigest()[:32]
+
+
+def _installed(python: str) -> list[str]:
+    """Names and versions of the distributions that decide, from their metadata folders."""
+    if python == sys.executable:
+        folders = [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
+    else:
+        folders = sorted(Path(python).parent.parent.glob("lib*/python3*/site-packages"))
+    found = {
+        entry.name for folder in folders for name in _DISTRIBUTIONS for entry in folder.glob(f"{name}-*.dist-info")
+    }
+    return sorted(found)
+
+
+def _judging_files(installation: Installation) -> list[Path]:
+    folders = [Path(folder) for folder in installation.path()]
+    ours = Path(orchestrator.__file__).resolve().parent
+    judging = [
+        path for folder in folders for name in _JUDGING_FILES if (path := folder / "megatron" / "core" / name).is_file()
+    ]
+    return [*judging, *sorted((ours / "trial").rglob("*.py"))]

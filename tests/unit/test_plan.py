@@ -1,0 +1,170 @@
+"""What a plan decides about each candidate, and what it says."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.candidate import Candidate, trial_id
+from orchestrator.plan.finding import Kind
+from orchestrator.plan.plan import Plan, Status, make_plan
+from orchestrator.plan.verdict import Verdict
+
+REQUEST: dict[str, Any] = {
+    "recompute_granularity": "selective",
+    "recompute_modules": [],
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "model": {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4},
+    "parallelism": {"tp": 1, "pp": 2, "vpp": None, "cp": 1, "ep": 1, "etp": None, "layout": None, "world_size": 2},
+    "precision": {"params_dtype": "fp32"},
+    "training": {
+        "seq_length": 64,
+        "micro_batch_size": 1,
+        "global_batch_size": 4,
+        "train_iters": 6,
+        "steady_window": [4, 6],
+    },
+    "trainer": {"name": "mcore_cpu"},
+    "cluster": {"kind": "local"},
+    "revisions": {},
+}
+
+
+def candidate(name: str, modules: Any = None, **training: int) -> Candidate:
+    request = copy.deepcopy(REQUEST)
+    request["recompute_modules"] = modules
+    request["training"].update(training)
+    return Candidate(name, request)
+
+
+def planned(*candidates: Candidate, known: dict[str, str | None] | None = None, **settings: Any) -> Plan:
+    return make_plan("s", candidates, known=known or {}, **settings)
+
+
+CONTROL = candidate("control", [])
+ATTENTION = candidate("core_attn", ["core_attn"])
+
+
+def test_a_candidate_without_a_result_is_new_and_a_control_is_known_as_one() -> None:
+    plan = planned(CONTROL, ATTENTION)
+    assert [(entry.name, entry.status, entry.is_control) for entry in plan.entries] == [
+        ("control", Status.NEW, True),
+        ("core_attn", Status.NEW, False),
+    ]
+    assert plan.entries[0].trial == trial_id(CONTROL)
+    assert plan.entries[0].world_size == 2
+
+
+@pytest.mark.parametrize("label", ["pass", "OOM-fwd", "failed:non_finite"])
+def test_a_trial_with_a_result_is_shown_and_not_run(label: str) -> None:
+    (entry,) = planned(CONTROL, known={trial_id(CONTROL): label}).entries
+    assert (entry.status, entry.label) == (Status.KNOWN, label)
+
+
+@pytest.mark.parametrize("label", ["failed:crash", "failed:hang", "failed:cancelled"])
+def test_a_trial_that_failed_without_a_result_runs_again_and_says_so(label: str) -> None:
+    (entry,) = planned(CONTROL, known={trial_id(CONTROL): label}).entries
+    assert entry.status is Status.NEW
+    assert entry.label is None
+    assert label in entry.reasons[0]
+
+
+def test_a_trial_that_is_running_is_not_started_twice() -> None:
+    trial = trial_id(CONTROL)
+    (entry,) = planned(CONTROL, known={trial: None}, active={trial: "b17"}).entries
+    assert entry.status is Status.KNOWN
+    assert "b17" in entry.reasons[0]
+
+
+def test_other_software_is_named_and_the_trial_runs() -> None:
+    before = trial_id(CONTROL, 0, {"torch": "2.7"})
+    (entry,) = planned(CONTROL, known={before: "pass"}, fingerprint={"torch": "2.8"}).entries
+    assert entry.status is Status.NEW
+    assert before in entry.reasons[0]
+    assert "other software" in entry.reasons[0]
+    (entry,) = planned(CONTROL, known={before: "failed:crash"}, fingerprint={"torch": "2.8"}).entries
+    assert entry.reasons == ()
+
+
+def test_a_second_spelling_runs_once_and_names_the_first() -> None:
+    plan = planned(ATTENTION, candidate("null list", None), repeats=2)
+    assert [entry.status for entry in plan.entries] == [Status.NEW, Status.DUPLICATE, Status.NEW]
+    assert "core_attn" in plan.duplicates[0].reasons[0]
+
+
+def test_repeats_interleave_so_that_a_study_cut_short_has_every_candidate() -> None:
+    plan = planned(CONTROL, ATTENTION, repeats=2, known={trial_id(CONTROL, 1): "pass"})
+    assert [(entry.name, entry.repeat, entry.status) for entry in plan.entries] == [
+        ("control", 0, Status.NEW),
+        ("core_attn", 0, Status.NEW),
+        ("control", 1, Status.KNOWN),
+        ("core_attn", 1, Status.NEW),
+    ]
+
+
+def test_a_rejected_candidate_leaves_the_others_and_names_rule_setting_and_fix() -> None:
+    plan = planned(CONTROL, candidate("typo", ["core_atn"]), ATTENTION, repeats=3)
+    assert plan.count(Status.NEW) == 6
+    assert plan.count(Status.REJECTED) == 1
+    typo = plan.rejected[0]
+    assert typo.label == "rejected"
+    assert "did you mean core_attn?" in typo.reasons[0]
+    for allowed in ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"):
+        assert allowed in typo.reasons[0]
+
+
+def test_rejections_are_grouped_under_their_rule_most_frequent_first() -> None:
+    bad = [candidate(f"b{size}", [], global_batch_size=size, micro_batch_size=2) for size in (5, 7)]
+    plan = planned(candidate("typo", ["core_atn"]), *bad)
+    groups = plan.rejections_by_rule()
+    assert [(rule, len(entries)) for rule, entries in groups.items()] == [
+        ("batch-divides", 2),
+        ("recompute-module-label", 1),
+    ]
+    message = plan.deciding(groups["batch-divides"][0]).message
+    assert "global_batch_size=5" in message
+    assert "4, 6" in message
+
+
+def test_the_validators_word_beats_a_rule_and_the_plan_says_that_they_differ() -> None:
+    plan = planned(candidate("new label", ["core_atn"]), verdicts=[Verdict(ok=True)])
+    assert plan.entries[0].status is Status.NEW
+    ((finding, count),) = plan.findings(Kind.DIFFERS).items()
+    assert (finding.rule, count) == ("recompute-module-label", 1)
+    assert "accepts this" in finding.message
+
+
+def test_a_refusal_that_no_rule_foresaw_rejects_in_the_frameworks_words() -> None:
+    plan = planned(CONTROL, verdicts=[Verdict(ok=False, message="heads do not divide")])
+    assert plan.entries[0].status is Status.REJECTED
+    assert "heads do not divide" in plan.deciding(plan.entries[0]).message
+    assert plan.findings(Kind.DIFFERS)
+
+
+def test_consent_of_the_configuration_says_nothing_about_the_batch() -> None:
+    plan = planned(candidate("batch", [], global_batch_size=5, micro_batch_size=2), verdicts=[Verdict(ok=True)])
+    assert plan.entries[0].status is Status.REJECTED
+
+
+def test_what_could_not_be_judged_is_open() -> None:
+    plan = planned(CONTROL, verdicts=[Verdict(ok=True, open=("Transformer Engine is not installed here",))])
+    assert plan.entries[0].status is Status.NEW
+    assert [finding.message for finding in plan.findings(Kind.OPEN)] == ["Transformer Engine is not installed here"]
+
+
+def test_a_warning_rejects_only_under_strict() -> None:
+    unused = copy.deepcopy(REQUEST) | {"recompute_granularity": None, "recompute_modules": ["mlp"]}
+    assert planned(Candidate("off", unused)).entries[0].status is Status.NEW
+    strict = planned(Candidate("off", unused), strict=True)
+    assert strict.entries[0].status is Status.REJECTED
+    assert strict.deciding(strict.entries[0]).rule == "recompute-modules-unused"
+
+
+def test_a_rejected_candidate_does_not_swallow_a_later_valid_one_of_the_same_identity() -> None:
+    plan = planned(
+        ATTENTION, candidate("again", ["core_attn"]), verdicts=[Verdict(ok=False, message="no"), Verdict(ok=True)]
+    )
+    assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]

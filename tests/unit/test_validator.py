@@ -1,0 +1,123 @@
+"""How the exact revision is asked: once for many, kept, and never a traceback for what it answers or how it dies."""
+
+from __future__ import annotations
+
+import stat
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.plan.candidate import Candidate
+from orchestrator.plan.validator import Installation, validate
+
+ANSWERS = """
+import json, os, sys
+print("a banner that some import prints")
+count = os.environ["ASKED"]
+for line in sys.stdin:
+    question = json.loads(line)
+    with open(count, "a") as log:
+        log.write(question["trainer"] + "\\n")
+    modules = question["config"]["recompute_modules"]
+    {behaviour}
+    print(json.dumps({{
+        "id": question["id"], "ok": modules != ["bad"], "message": "bad list" if modules == ["bad"] else None,
+        "open": ["no GPU here"], "software": {{"megatron_core": "0.16.1"}}, "effective": None,
+    }}), flush=True)
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    (tmp_path / "asked").touch()
+    return tmp_path / "asked"
+
+
+def interpreter(folder: Path, behaviour: str = "pass") -> Installation:
+    """A python that answers the protocol, as any revision's environment would."""
+    script = folder / "validate.py"
+    script.write_text(textwrap.dedent(ANSWERS).format(behaviour=behaviour))
+    program = folder / "python"
+    program.write_text(f"#!/bin/sh\nexec python3 {script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return Installation(python=str(program))
+
+
+def candidates(*modules: Any) -> list[Candidate]:
+    return [Candidate(str(item), {"recompute_granularity": "selective", "recompute_modules": item}) for item in modules]
+
+
+def test_answers_come_back_in_order_with_what_stayed_open(tmp_path: Path, asked: Path) -> None:
+    result = validate(candidates([], ["bad"], ["mlp"]), interpreter(tmp_path), cache_dir=tmp_path / "cache")
+    assert [verdict and verdict.ok for verdict in result.verdicts] == [True, False, True]
+    assert result.verdicts[1] is not None
+    assert result.verdicts[1].message == "bad list"
+    assert result.verdicts[0] is not None
+    assert result.verdicts[0].open == ("no GPU here",)
+    assert result.core_version == "0.16.1"
+    assert result.notes == ()
+
+
+def test_equal_configurations_are_asked_once_and_known_ones_never_again(tmp_path: Path, asked: Path) -> None:
+    python = interpreter(tmp_path)
+    first = validate(candidates([], [], ["mlp"]), python, cache_dir=tmp_path / "cache")
+    second = validate(candidates(["mlp"], [], ["moe"]), python, cache_dir=tmp_path / "cache")
+    assert (first.asked, second.asked) == (2, 1)
+    assert len(asked.read_text().splitlines()) == 3
+    assert second.software == {"megatron_core": "0.16.1"}
+
+
+def test_another_checkout_is_asked_anew(tmp_path: Path, asked: Path) -> None:
+    python = interpreter(tmp_path)
+    core = tmp_path / "checkout" / "megatron" / "core" / "transformer"
+    core.mkdir(parents=True)
+    (core / "transformer_config.py").write_text("A = 1\n")
+    changed = Installation(python.python, checkout=str(tmp_path / "checkout"))
+    assert validate(candidates([]), python, cache_dir=tmp_path / "cache").asked == 1
+    assert validate(candidates([]), changed, cache_dir=tmp_path / "cache").asked == 1
+    assert validate(candidates([]), changed, cache_dir=tmp_path / "cache").asked == 0
+    (core / "transformer_config.py").write_text("A = 2\n")
+    assert validate(candidates([]), changed, cache_dir=tmp_path / "cache").asked == 1
+
+
+def test_a_configuration_that_kills_the_process_is_named_and_the_rest_is_answered(tmp_path: Path, asked: Path) -> None:
+    dies = interpreter(tmp_path, 'os.abort() if modules == ["bad"] else None')
+    result = validate(candidates([], ["bad"], ["mlp"]), dies, cache_dir=tmp_path / "cache")
+    assert [verdict and verdict.ok for verdict in result.verdicts] == [True, None, True]
+    assert "['bad']" in result.notes[0]
+
+
+def test_a_framework_that_is_not_there_leaves_everything_open_with_the_reason(tmp_path: Path, asked: Path) -> None:
+    missing = interpreter(tmp_path, 'raise SystemExit("No module named megatron")')
+    result = validate(candidates([], ["mlp"]), missing, cache_dir=tmp_path / "cache")
+    assert result.verdicts == (None, None)
+    assert "No module named megatron" in result.notes[0]
+    nowhere = validate(candidates([]), Installation(python=str(tmp_path / "absent")), cache_dir=tmp_path / "cache")
+    assert nowhere.verdicts == (None,)
+    assert "could not be started" in nowhere.notes[0]
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path, asked: Path) -> None:
+    hangs = interpreter(tmp_path, "import time; time.sleep(60)")
+    result = validate(candidates([]), hangs, cache_dir=tmp_path / "cache", timeout=0.5)
+    assert result.verdicts == (None,)
+    assert "longer than" in result.notes[0]
+
+
+def test_a_spoilt_cache_is_asked_again(tmp_path: Path, asked: Path) -> None:
+    python = interpreter(tmp_path)
+    validate(candidates([]), python, cache_dir=tmp_path / "cache")
+    (stored,) = (tmp_path / "cache").iterdir()
+    for text in ("not json", "[]", '{"answers": {"x": 3}, "software": {}}'):
+        stored.write_text(text)
+        assert validate(candidates([]), python, cache_dir=tmp_path / "cache").verdicts[0] is not None
+
+
+def test_a_cache_that_cannot_be_written_costs_only_a_note(tmp_path: Path, asked: Path) -> None:
+    (tmp_path / "file").touch()
+    result = validate(candidates([]), interpreter(tmp_path), cache_dir=tmp_path / "file" / "cache")
+    assert result.verdicts[0] is not None
+    assert "could not be kept" in result.notes[0]
