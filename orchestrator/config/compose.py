@@ -19,6 +19,7 @@ from orchestrator.config.typecheck import checked
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from hydra.core.config_loader import ConfigLoader
+    from omegaconf import DictConfig
 
 OPEN_GROUPS = ("model", "parallelism", "precision", "training", "trainer", "cluster", "revisions", "study", "store")
 TRAINED_GROUPS = ("model", "parallelism", "precision", "training")
@@ -36,28 +37,30 @@ class Composer:
     def loader(self) -> ConfigLoader:
         return self.hydra.config_loader
 
-    def raw(self, overrides: Sequence[str], with_hydra: bool = False) -> dict[str, Any]:
+    def raw(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The composed configuration with its interpolations resolved, before the schema is applied.
 
         Raises:
             UsageError: in Hydra's or OmegaConf's words, on one line.
         """
-        from hydra import compose as hydra_compose
-        from hydra.errors import HydraException
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
 
-        yaml_error: type[Exception] = importlib.import_module("yaml").YAMLError
-        try:
-            config = hydra_compose(self.config_name, overrides=list(overrides), return_hydra_config=with_hydra)
-            if with_hydra:
-                return {"params": OmegaConf.to_container(OmegaConf.create(config.hydra.sweeper), resolve=False)}
-            plain = OmegaConf.to_container(config, resolve=True)
-        except (HydraException, OmegaConfBaseException, yaml_error) as error:
-            raise UsageError(_sentence(error)) from error
+        with _one_line():
+            plain = OmegaConf.to_container(self._composed(overrides, with_hydra=False), resolve=True)
         if not isinstance(plain, dict):
             raise UsageError(f"{self.config_name}.yaml is not a dictionary of settings.")
         return {str(key): value for key, value in plain.items()}
+
+    def sweeper_params(self) -> dict[str, str]:
+        """What a configuration file declares in `hydra.sweeper.params`: overrides, most of them sweeps."""
+        with _one_line():
+            params = self._composed([], with_hydra=True).hydra.sweeper.get("params")
+        return {str(key): str(value) for key, value in (params or {}).items()}
+
+    def _composed(self, overrides: Sequence[str], with_hydra: bool) -> DictConfig:
+        from hydra import compose as hydra_compose
+
+        return hydra_compose(self.config_name, overrides=list(overrides), return_hydra_config=with_hydra)
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The request: a plain, resolved, checked configuration.
@@ -66,6 +69,18 @@ class Composer:
             UsageError: a setting that does not exist or has the wrong type.
         """
         return finished(checked(self.raw(overrides)))
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    yaml_error: type[Exception] = importlib.import_module("yaml").YAMLError
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException, yaml_error) as error:
+        raise UsageError(_sentence(error)) from error
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def nearest_setting(path: str) -> str | None:
     match = nearest(last, inside)
     if match is not None:
         return inside[match]
-    match = nearest(path, known)
+    match = nearest(path, [name for name in known if name != group])
     if match is not None:
         return match
     names = {name.rsplit(".", 1)[-1]: name for name in known}

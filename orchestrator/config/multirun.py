@@ -1,0 +1,171 @@
+"""A grid: swept overrides and `study.candidates`, expanded to one request a candidate.
+
+Hydra refuses launcher plugins from outside a `hydra_plugins` package, its multirun returns only rank 0 and stops at the
+first crash, so the expansion is done here, with Hydra's own parser and in its order: the last axis moves fastest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config.errors import UsageError
+from orchestrator.config.names import names_of
+from orchestrator.config.overrides import first_line, parsed
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+    from orchestrator.config.compose import Composer
+
+MOST_POINTS = 20_000
+
+OF_THE_COMMAND = ("study", "results_dir", "store", "dry_run", "strict", "hydra")
+"""Groups and settings that belong to the whole command, so no candidate can have its own."""
+
+OF_THE_CLUSTER = ("cluster", "cluster.kind")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One candidate before it is composed: its overrides, and what they set, by bare key."""
+
+    overrides: tuple[str, ...]
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Composed:
+    """One candidate of a study: its name there, the overrides that made it, and its request."""
+
+    name: str
+    overrides: tuple[str, ...]
+    request: dict[str, Any]
+
+
+def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Composed]:
+    """Every candidate that a command line asks for, in order.
+
+    Raises:
+        UsageError: an empty grid, a sweep without `-m`, and every override that would silently do something else.
+    """
+    overrides = parsed([*_sweeper_params(composer, multirun), *words], composer.loader)
+    _check_axes(overrides, multirun)
+    points: list[Point] = []
+    requests: list[dict[str, Any]] = []
+    for point in axis_points(overrides):
+        base = composer.compose(point.overrides)
+        candidates = base["study"]["candidates"]
+        if not candidates:
+            points.append(point)
+            requests.append(base)
+            continue
+        for number, candidate in enumerate(candidates, start=1):
+            whole = _with_candidate(point, candidate, number, overrides, composer)
+            points.append(whole)
+            requests.append(_composed_candidate(composer, whole, number))
+    names = names_of([point.settings for point in points], requests)
+    return [
+        Composed(name, point.overrides, request) for name, point, request in zip(names, points, requests, strict=True)
+    ]
+
+
+def axis_points(overrides: Sequence[Override]) -> list[Point]:
+    """The product of the swept overrides, as Hydra's own sweeper splits them.
+
+    Raises:
+        UsageError: an axis without values, or more points than anybody means.
+    """
+    axes: dict[str, list[tuple[str, str]]] = {}
+    for override in overrides:
+        key = override.get_key_element()
+        values = _axis(override) if override.is_sweep_override() else [override.get_value_element_as_str()]
+        axes[key] = [(override.key_or_group, value) for value in values]
+    count = 1
+    for values_of_axis in axes.values():
+        count *= len(values_of_axis)
+    if count > MOST_POINTS:
+        raise UsageError(f"The grid has {count} points; {MOST_POINTS} is the most that one command takes.")
+    points = []
+    for choice in itertools.product(*axes.values()):
+        texts = tuple(f"{key}={value}" for key, (_, value) in zip(axes, choice, strict=True))
+        points.append(Point(texts, dict(choice)))
+    return points
+
+
+def _axis(override: Override) -> list[str]:
+    from hydra.errors import HydraException
+
+    written = override.input_line
+    if override.is_interval_sweep():
+        raise UsageError(f"{written}: an interval has no grid points; use range(start,stop,step) or choice(a,b,…).")
+    try:
+        values = list(itertools.islice(override.sweep_string_iterator(), MOST_POINTS + 1))
+    except (HydraException, ValueError, ArithmeticError) as error:
+        raise UsageError(f"{written}: {first_line(error)}.") from error
+    if not values:
+        raise UsageError(f"{written} has no values, so the grid is empty.")
+    return values
+
+
+def _check_axes(overrides: Sequence[Override], multirun: bool) -> None:
+    swept: dict[str, str] = {}
+    for override in overrides:
+        key = override.key_or_group
+        written = override.input_line or ""
+        if key in swept:
+            raise UsageError(f"{key} is swept by {swept[key]} and set again by {written}: one of them would be lost.")
+        if not override.is_sweep_override():
+            continue
+        if any(other.key_or_group == key for other in overrides if other is not override):
+            raise UsageError(f"{key} is swept by {written} and set a second time: one of them would be lost.")
+        if not multirun:
+            raise UsageError(
+                f"{written} is a sweep: add -m to run every value, or quote the value, as '{key}=\"…\"', if it is one."
+            )
+        if key.split(".")[0].split("/")[0] in OF_THE_COMMAND or key in OF_THE_CLUSTER:
+            raise UsageError(f"{key} cannot be swept: it is one for the whole command. Run the command once for each.")
+        swept[key] = written
+
+
+def _sweeper_params(composer: Composer, multirun: bool) -> list[str]:
+    """Sweeps that a configuration file declares in `hydra.sweeper.params`, as Hydra's own sweeper reads them."""
+    if not multirun:
+        return []
+    return [f"{key}={value}" for key, value in composer.sweeper_params().items()]
+
+
+def _with_candidate(
+    point: Point, candidate: Sequence[str], number: int, given: Sequence[Override], composer: Composer
+) -> Point:
+    where = f"study.candidates[{number}]"
+    try:
+        overrides = parsed(candidate, composer.loader)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    on_the_command_line = {override.key_or_group: override.input_line for override in given}
+    for override in overrides:
+        key = override.key_or_group
+        if override.is_sweep_override():
+            raise UsageError(
+                f"{where}: {override.input_line} is a sweep inside a sweep; write one candidate for each value, or "
+                "sweep it on the command line."
+            )
+        if key in on_the_command_line:
+            raise UsageError(
+                f"{where} sets {key}, and so does {on_the_command_line[key]} on the command line: one would be lost."
+            )
+        if key.split(".")[0].split("/")[0] in OF_THE_COMMAND or key in OF_THE_CLUSTER:
+            raise UsageError(f"{where}: {key} is one for the whole command, so a candidate cannot set it.")
+    texts = tuple(override.input_line or "" for override in overrides)
+    settings = {override.key_or_group: override.get_value_element_as_str() for override in overrides}
+    return Point((*point.overrides, *texts), {**point.settings, **settings})
+
+
+def _composed_candidate(composer: Composer, point: Point, number: int) -> dict[str, Any]:
+    try:
+        return composer.compose(point.overrides)
+    except UsageError as error:
+        raise UsageError(f"study.candidates[{number}]: {error}") from error
