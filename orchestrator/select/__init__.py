@@ -1,0 +1,1 @@
+"""Which rows may be compared, which candidate wins, and which comes next. Pure."""

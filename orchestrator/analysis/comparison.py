@@ -1,0 +1,289 @@
+"""The guide's table: candidates of one match key, against their control."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from orchestrator.analysis import noise
+from orchestrator.analysis.candidates import Candidate, rewritten, runs_by_candidate
+from orchestrator.analysis.match import join, match_key
+from orchestrator.analysis.noise import NoiseBand
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
+from orchestrator.select.match import Difference, MatchKey, differences
+
+_Pair = tuple[Row, list[Row], bool]
+"""A run, the controls that it is held against, and whether they ran in another job."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A change against the control, as a fraction of it."""
+
+    fraction: float
+    band: NoiseBand | None = None
+    other_nodes: bool = False
+    """The control ran in another job, so perhaps on other nodes."""
+
+    @property
+    def measurable(self) -> bool:
+        """False inside the noise band; without a known band every change counts."""
+        return self.band is None or not self.band.holds(self.fraction)
+
+
+@dataclass(frozen=True)
+class OneLabel:
+    """This line recomputes exactly one label more than another line."""
+
+    base: str
+    label: str
+    peak: float | None
+    """Change of the peak against that line, as a fraction; None where one of them did not pass."""
+    time: float | None
+    other_nodes: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One candidate: the median of its passing repeats, or what is known of the ones that failed."""
+
+    candidate: Candidate
+    runs: tuple[Row, ...]
+    passed: int
+    label: str | None
+    """`pass` only where every repeat passed; else the first other label."""
+    peak: StagePeak | None
+    """The hot rank and stage of the run with the median peak."""
+    peak_scope: PeakScope | None
+    worst_peak: StagePeak | None
+    """The largest peak of any repeat: what a memory target must hold."""
+    reserved: int | None
+    first_forward: int | None
+    step_ms: float | None
+    tflops_per_gpu: float | None
+    scatter: float | None
+    """Of the step time within one run's window (median of the runs), as a fraction."""
+    peak_delta: Delta | None = None
+    time_delta: Delta | None = None
+    loss_difference: float | None = None
+    """Largest relative difference from the control's loss at the same iteration."""
+    one_label: tuple[OneLabel, ...] = ()
+    by_request: bool = False
+    """No run got as far as an effective configuration: it stands here for what it asked."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return self.runs[0].name if self.runs[0].origin == ORIGIN_PUBLISHED else self.candidate.text
+
+    @property
+    def is_control(self) -> bool:
+        return self.candidate.is_control
+
+    @property
+    def decided(self) -> Row:
+        """The run that a single label, stage, rank and last iteration are read from."""
+        return next((row for row in self.runs if row.label == self.label), self.runs[0])
+
+
+@dataclass(frozen=True)
+class Group:
+    """The lines of one match key."""
+
+    digest: str
+    key: MatchKey
+    lines: tuple[Line, ...]
+
+    @property
+    def control(self) -> Line | None:
+        return next((line for line in self.lines if line.is_control), None)
+
+    @property
+    def first_row(self) -> Row:
+        return self.lines[0].runs[0]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All groups, and the fields in which they differ from each other."""
+
+    groups: tuple[Group, ...]
+    differences: tuple[Difference, ...] = ()
+
+
+def compare(rows: Sequence[Row], *, deltas: bool = True) -> Comparison:
+    """Rows by match key and candidate. Pure; the order of `rows` changes nothing.
+
+    `deltas=False` leaves every delta out: for rows that are shown side by side although they do not match.
+    """
+    groups = []
+    for digest, members in join(rows).items():
+        lines = [_line(candidate, runs) for candidate, runs in runs_by_candidate(members).items()]
+        if deltas:
+            lines = _with_deltas(lines)
+        lines.sort(key=_line_order)
+        representative = min(members, key=lambda row: (row.effective is None, row.trial, row.attempt or ""))
+        groups.append(Group(digest, match_key(representative), tuple(lines)))
+    groups.sort(key=lambda group: (group.first_row.origin, group.first_row.study, group.digest))
+    return Comparison(tuple(groups), tuple(differences([group.key for group in groups])))
+
+
+def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
+    passing = [row for row in runs if row.passed]
+    counted = passing or list(runs)
+    with_peak = sorted((row for row in counted if row.peak), key=_peak_bytes)
+    median_run = with_peak[(len(with_peak) - 1) // 2] if with_peak else None
+    timed = [row for row in runs if row.passed or row.origin == ORIGIN_PUBLISHED]
+    times = [row.step_ms for row in timed if row.step_ms is not None]
+    tflops = [row.tflops_per_gpu for row in timed if row.tflops_per_gpu is not None]
+    scatters = [value for row in passing if (value := _window_scatter(row)) is not None]
+    scopes = {row.peak_scope for row in counted if row.peak_scope is not None}
+    reserved = [row.reserved for row in counted if row.reserved is not None]
+    forward = [row.first_forward for row in runs if row.first_forward is not None]
+    others = [row.label for row in runs if not row.passed]
+    return Line(
+        candidate=candidate,
+        runs=tuple(runs),
+        passed=len(passing),
+        label=others[0] if others else runs[0].label,
+        peak=median_run.peak if median_run else None,
+        peak_scope=max(scopes, key=_narrowness) if scopes else None,
+        worst_peak=with_peak[-1].peak if with_peak else None,
+        reserved=max(reserved, default=None),
+        first_forward=max(forward, default=None),
+        step_ms=statistics.median(times) if times else None,
+        tflops_per_gpu=statistics.median(tflops) if tflops else None,
+        scatter=statistics.median(scatters) if scatters else None,
+        by_request=all(match_key(row).by_request for row in runs),
+        notes=tuple(dict.fromkeys(note for row in runs if (note := rewritten(row)) is not None)),
+    )
+
+
+def _with_deltas(lines: list[Line]) -> list[Line]:
+    controls = [row for line in lines if line.is_control for row in line.runs if row.passed]
+    with_control = [line if line.is_control else _against(line, controls) for line in lines]
+    return [replace(line, one_label=_one_label(line, with_control)) for line in with_control]
+
+
+def _against(line: Line, controls: Sequence[Row]) -> Line:
+    passing = [row for row in line.runs if row.passed]
+    pairs = [(row, *_own_controls(row, controls)) for row in passing]
+    losses = [
+        value for row, own, _ in pairs for control in own if (value := _loss_difference(row, control)) is not None
+    ]
+    return replace(
+        line,
+        peak_delta=_delta(pairs, _peak_of, _no_scatter),
+        time_delta=_delta(pairs, _time_of, _window_scatter),
+        loss_difference=max(losses, default=None),
+    )
+
+
+def _own_controls(row: Row, controls: Sequence[Row]) -> tuple[list[Row], bool]:
+    """The controls of a row's own job; those of all jobs, and that this is so, where its own has none."""
+    own = [control for control in controls if control.batch == row.batch]
+    return (own, False) if own else (list(controls), True)
+
+
+def _delta(
+    pairs: Sequence[_Pair],
+    value_of: Callable[[Row], float | None],
+    scatter_of: Callable[[Row], float | None],
+) -> Delta | None:
+    deltas, drifts, control_scatters, control_runs, other_nodes = [], [], [], set(), False
+    for row, controls, elsewhere in pairs:
+        value = value_of(row)
+        references = [reference for control in controls if (reference := value_of(control)) is not None]
+        if value is None or not references or not (reference := statistics.fmean(references)):
+            continue
+        deltas.append(value / reference - 1)
+        drifts.append(noise.drift(references))
+        control_scatters += [scatter for control in controls if (scatter := scatter_of(control)) is not None]
+        control_runs |= {id(control) for control in controls}
+        other_nodes |= elsewhere
+    if not deltas:
+        return None
+    own = [scatter for row, _, _ in pairs if (scatter := scatter_of(row)) is not None]
+    band = noise.band(
+        deltas,
+        own_scatter=statistics.median(own) if own else None,
+        control_scatter=statistics.median(control_scatters) if control_scatters and len(control_runs) == 1 else None,
+        drifts=drifts,
+    )
+    return Delta(statistics.median(deltas), band, other_nodes)
+
+
+def _one_label(line: Line, lines: Sequence[Line]) -> tuple[OneLabel, ...]:
+    labels = line.candidate.recompute.labels
+    found = []
+    for base in lines:
+        fewer = base.candidate.recompute.labels
+        comparable = base.candidate.offloading == line.candidate.offloading and _is_selective(line, base)
+        if comparable and len(labels - fewer) == 1 and fewer < labels:
+            found.append(
+                OneLabel(
+                    base=base.text,
+                    label=next(iter(labels - fewer)),
+                    peak=_change(_line_peak(base), _line_peak(line)),
+                    time=_change(base.step_ms, line.step_ms),
+                    other_nodes=not ({row.batch for row in base.runs} & {row.batch for row in line.runs}),
+                )
+            )
+    return tuple(sorted(found, key=lambda change: (change.base.count(","), change.base)))
+
+
+def _is_selective(*lines: Line) -> bool:
+    return all(line.candidate.recompute.granularity == "selective" for line in lines)
+
+
+def _change(base: float | None, value: float | None) -> float | None:
+    return value / base - 1 if base and value is not None else None
+
+
+def _line_peak(line: Line) -> float | None:
+    return line.peak.allocated if line.peak and line.passed else None
+
+
+def _peak_bytes(row: Row) -> int:
+    return (row.peak.allocated or 0) if row.peak else 0
+
+
+def _peak_of(row: Row) -> float | None:
+    return row.peak.allocated if row.peak else None
+
+
+def _time_of(row: Row) -> float | None:
+    return row.step_ms
+
+
+def _window_scatter(row: Row) -> float | None:
+    return row.step_scatter
+
+
+def _no_scatter(_: Row) -> float | None:
+    """A peak has no scatter of its own within one run."""
+    return None
+
+
+def _loss_difference(row: Row, control: Row) -> float | None:
+    common = row.losses.keys() & control.losses.keys()
+    return max(
+        (abs(row.losses[n] - control.losses[n]) / abs(control.losses[n]) for n in common if control.losses[n]),
+        default=None,
+    )
+
+
+_SCOPES = (PeakScope.ALL_RANKS, PeakScope.REPORTED_MAX, PeakScope.ONE_RANK)
+
+
+def _narrowness(scope: PeakScope) -> int:
+    return _SCOPES.index(scope)
+
+
+def _line_order(line: Line) -> tuple[int, int, int, str]:
+    """A source's own order where it has one; else the control, fewer labels before more, and `full` last."""
+    place = line.runs[0].source.get("order")
+    recompute = line.candidate.recompute
+    kind = 0 if line.is_control else 2 if recompute.granularity == "full" else 1
+    return (place if isinstance(place, int) else -1, kind, len(recompute.labels), line.text)

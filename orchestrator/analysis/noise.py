@@ -1,0 +1,72 @@
+"""How far a number moves by itself: the band inside which a delta says nothing."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BASIS_REPEATS = "repeats"
+BASIS_WINDOW = "window"
+"""One run only: the scatter of its own iterations stands in for what differs between runs."""
+COVERAGE = 2.0
+"""Standard errors of the median's spread that the band takes in (about 95 % where runs scatter normally)."""
+
+
+@dataclass(frozen=True)
+class NoiseBand:
+    """Half-width of the band around a delta, as a fraction of the control, and where it comes from."""
+
+    half_width: float
+    basis: str
+    runs: int
+    own: float
+    """From the candidate's repeats, or the scatter of its one window."""
+    control: float
+    """From the control's window, where the repeats do not show it already."""
+    drift: float | None
+    """How far the job's two controls lay apart; None where the job had only one."""
+
+    def holds(self, delta: float) -> bool:
+        """Whether a delta is no larger than the band."""
+        return abs(delta) <= self.half_width
+
+
+def spread_of_median(values: Sequence[float]) -> float:
+    """`COVERAGE` standard errors of repeated values; 0 for one value."""
+    if len(values) < 2:
+        return 0.0
+    return COVERAGE * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def drift(controls: Sequence[float]) -> float | None:
+    """Distance of a job's first and last control over their mean; None where there are not two."""
+    if len(controls) < 2 or not (mean := statistics.fmean(controls)):
+        return None
+    return (max(controls) - min(controls)) / mean
+
+
+def band(
+    deltas: Sequence[float], own_scatter: float | None, control_scatter: float | None, drifts: Sequence[float | None]
+) -> NoiseBand | None:
+    """The band of a median delta; None where nothing is known of any scatter.
+
+    `deltas` are the repeats' own deltas, each against its job's control, so that their spread holds what differs
+    between runs and jobs. `control_scatter` is None where several runs of the control show it already.
+    Contributions are independent and add in quadrature; the largest drift of the jobs counts.
+    """
+    known_drifts = [value for value in drifts if value is not None]
+    worst_drift = max(known_drifts) if known_drifts else None
+    if len(deltas) < 2 and own_scatter is None and control_scatter is None and worst_drift is None:
+        return None
+    own = spread_of_median(deltas) if len(deltas) >= 2 else own_scatter or 0.0
+    control = control_scatter or 0.0
+    return NoiseBand(
+        half_width=math.hypot(own, control, worst_drift or 0.0),
+        basis=BASIS_REPEATS if len(deltas) >= 2 else BASIS_WINDOW,
+        runs=len(deltas),
+        own=own,
+        control=control,
+        drift=worst_drift,
+    )

@@ -1,0 +1,269 @@
+"""The comparison as a table, as plain lines, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from orchestrator.analysis.comparison import Comparison, Delta, Group, Line, OneLabel
+from orchestrator.analysis.noise import BASIS_WINDOW, NoiseBand
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, StagePeak
+from orchestrator.records.jsonfile import encode
+from orchestrator.report.table import Column, Table, print_table
+from orchestrator.report.text import plain
+from orchestrator.vocabulary.units import GB, MB
+
+ABSENT = "-"
+NO_EFFECT = "no measurable effect"
+_SMALL = GB // 10
+"""Peaks below this are shown in MB, the column's header says so."""
+
+
+def print_comparison(comparison: Comparison, stream: TextIO) -> None:
+    """One table a match key, with what a reader must know below it."""
+    for number, group in enumerate(comparison.groups):
+        if number:
+            print(file=stream)
+        print_table(group_table(group), stream)
+        for line in footnotes(group):
+            print(line, file=stream)
+    if len(comparison.groups) > 1:
+        print(file=stream)
+        print(
+            "Rows of different tables do not match, and have no deltas against each other. They differ in:", file=stream
+        )
+        for text in difference_lines(comparison):
+            print(f"  {text}", file=stream)
+
+
+def group_table(group: Group) -> Table:
+    """The guide's table for one match key."""
+    unit, size = _unit(group.lines)
+    columns = (
+        Column("modules"),
+        Column(f"peak allocated ({unit})", right=True),
+        Column("rank", right=True),
+        Column("stage"),
+        Column(f"reserved ({unit})", right=True),
+        Column("step (ms)", right=True),
+        Column("TFLOP/s/GPU", right=True),
+        Column("allocated vs []"),
+        Column("time vs []"),
+        Column("label"),
+        Column("last iteration", right=True),
+        Column("loss vs []", right=True),
+    )
+    return Table(title=_title(group), columns=columns, rows=tuple(_cells(line, group, size) for line in group.lines))
+
+
+def footnotes(group: Group) -> list[str]:
+    """What the table cannot say in a cell, one sentence a line."""
+    notes = []
+    first = group.first_row
+    if first.device_kind == "cpu":
+        notes.append("device: cpu. These rows were measured on a CPU: they are no GPU measurements.")
+    if first.origin == ORIGIN_PUBLISHED:
+        notes.append(f"published: {plain(first.source.get('document'))}, {plain(first.source.get('section'))}.")
+        notes += [f"published: {plain(note)}" for note in first.source.get("notes") or ()]
+        notes += [f"{plain(line.text)}: {plain(text)}" for line in group.lines for text in line.decided.evidence]
+    elif group.control is None:
+        notes.append("There is no control (selective with []) among these rows, so there are no deltas.")
+    if group.control is not None and not group.control.passed:
+        notes.append(f"The control did not pass ({plain(group.control.label)}), so there are no deltas.")
+    notes += _scope_notes(group)
+    notes += _noise_notes(group)
+    notes += [_one_label_text(line, change) for line in group.lines for change in line.one_label]
+    for line in group.lines:
+        notes += [f"{plain(line.text)}: {plain(note)}." for note in line.notes]
+        if line.by_request:
+            notes.append(f"{plain(line.text)}: ended before it had an effective configuration; matched by its request.")
+    return notes
+
+
+def difference_lines(comparison: Comparison) -> list[str]:
+    """Each field in which match keys differ, with its value in every group."""
+    return [
+        f"{plain(item.field)}: " + " | ".join(plain(ABSENT if value is None else value) for value in item.values)
+        for item in comparison.differences
+    ]
+
+
+def as_json(comparison: Comparison) -> dict[str, Any]:
+    """The comparison as JSON values: bytes, milliseconds and fractions."""
+    return {
+        "groups": [
+            {
+                "match_key": group.digest,
+                "origin": group.first_row.origin,
+                "device": {"kind": group.first_row.device_kind, "name": group.first_row.device_name},
+                "steady_window": encode(group.first_row.steady_window),
+                "control": group.control.text if group.control else None,
+                "rows": [_line_json(line) for line in group.lines],
+                "notes": footnotes(group),
+            }
+            for group in comparison.groups
+        ],
+        "differences": [{"field": item.field, "values": encode(item.values)} for item in comparison.differences],
+    }
+
+
+def delta_text(delta: Delta | None) -> str:
+    """`+3.85%`; inside a known noise band the guide's words instead."""
+    if delta is None:
+        return ABSENT
+    band = f" (±{delta.band.half_width:.2%})" if delta.band else ""
+    elsewhere = ", other nodes" if delta.other_nodes else ""
+    return f"{percent(delta.fraction) if delta.measurable else NO_EFFECT}{band}{elsewhere}"
+
+
+def percent(fraction: float) -> str:
+    """A signed percentage with two decimals; what rounds to nothing has no sign."""
+    text = f"{fraction * 100:+.2f}%"
+    return "0.00%" if text in ("+0.00%", "-0.00%") else text
+
+
+def _title(group: Group) -> str:
+    first = group.first_row
+    ranks = f"{first.world_size} ranks" if first.world_size else None
+    window = f"iterations {first.steady_window[0]} to {first.steady_window[1]}" if first.steady_window else None
+    device = " ".join(str(part) for part in (first.device_kind, first.device_name) if part)
+    if first.origin == ORIGIN_PUBLISHED:
+        parts = [first.source.get("title"), window]
+    else:
+        parts = [f"match key {group.digest}", f"device: {device or 'unknown'}", ranks, window]
+    return plain(" · ".join(str(part) for part in parts if part))
+
+
+def _cells(line: Line, group: Group, size: int) -> tuple[str, ...]:
+    row = line.decided
+    control = "control" if line.is_control else None
+    return (
+        plain(line.text) + (" (control)" if line.is_control else ""),
+        _sized(line.peak.allocated if line.peak else None, size),
+        ABSENT if line.peak is None or line.peak.rank is None else str(line.peak.rank),
+        ABSENT if line.peak is None or line.peak.stage is None else str(line.peak.stage),
+        _sized(line.reserved, size),
+        ABSENT if line.step_ms is None else f"{line.step_ms:.2f}",
+        _throughput(line),
+        control or delta_text(line.peak_delta),
+        control or delta_text(line.time_delta),
+        _label(line),
+        ABSENT if row.last_iteration is None else str(row.last_iteration),
+        ABSENT if line.loss_difference is None else f"{line.loss_difference:.1e}",
+    )
+
+
+def _throughput(line: Line) -> str:
+    if line.tflops_per_gpu is None:
+        return ABSENT
+    entry = line.decided.source.get("entry") or {}
+    about = "~" if "tflops_per_gpu" in entry.get("approximate", ()) else ""
+    return f"{about}{line.tflops_per_gpu:.2f}"
+
+
+def _label(line: Line) -> str:
+    row = line.decided
+    text = plain(row.outcome_text or line.label or "no outcome")
+    if len(line.runs) > 1:
+        text += f" ({line.passed} of {len(line.runs)} passed)"
+    if not row.passed and row.stage is not None and row.origin != ORIGIN_PUBLISHED:
+        where = f"{row.stage}" if row.rank is None else f"{row.stage}, rank {row.rank}"
+        text += f" [{where}]"
+    return text
+
+
+def _scope_notes(group: Group) -> list[str]:
+    notes = []
+    for scope, text in (
+        (PeakScope.REPORTED_MAX, "a maximum that a log reported; which ranks it covers is not known"),
+        (PeakScope.ONE_RANK, "not of every rank, so the hot one may be missing"),
+    ):
+        lines = [line.text for line in group.lines if line.peak_scope is scope]
+        if lines:
+            notes.append(f"peaks of {'; '.join(plain(text) for text in lines)} are {text}.")
+    return notes
+
+
+def _noise_notes(group: Group) -> list[str]:
+    bands = [line.time_delta.band for line in group.lines if line.time_delta and line.time_delta.band]
+    notes = []
+    if any(band.basis == BASIS_WINDOW for band in bands):
+        notes.append("noise: one run each, so the band is the scatter of a run's own window; repeats would tell more.")
+    drifts = [band.drift for band in bands if band.drift is not None]
+    if drifts:
+        notes.append(f"noise: a job's two controls lay up to {max(drifts):.2%} apart in step time; the band holds it.")
+    return notes
+
+
+def _one_label_text(line: Line, change: OneLabel) -> str:
+    effects = [
+        f"{name} {percent(value)}"
+        for name, value in (("peak", change.peak), ("time", change.time))
+        if value is not None
+    ]
+    said = ", ".join(effects) or "no figures, since one of them has none"
+    elsewhere = ", other nodes" if change.other_nodes else ""
+    return f"one label: {plain(line.text)} = {plain(change.base)} + {plain(change.label)}: {said}{elsewhere}"
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    row = line.decided
+    return {
+        "modules": line.text,
+        "recompute": encode(line.candidate.recompute),
+        "control": line.is_control,
+        "trials": [
+            {"trial": run.trial, "attempt": run.attempt, "role": run.role, "label": run.label} for run in line.runs
+        ],
+        "passed": line.passed,
+        "repeats": len(line.runs),
+        "label": line.label,
+        "outcome": row.outcome_text,
+        "cause": row.cause,
+        "stage": encode(row.stage),
+        "rank": row.rank,
+        "last_iteration": row.last_iteration,
+        "peak_scope": encode(line.peak_scope),
+        "peak_allocated": line.peak.allocated if line.peak else None,
+        "peak_rank": line.peak.rank if line.peak else None,
+        "peak_stage": encode(line.peak.stage) if line.peak else None,
+        "peak_allocated_worst_repeat": line.worst_peak.allocated if line.worst_peak else None,
+        "peak_reserved": line.reserved,
+        "first_forward_allocated": line.first_forward,
+        "step_ms": line.step_ms,
+        "tflops_per_gpu": line.tflops_per_gpu,
+        "peak_delta": _delta_json(line.peak_delta),
+        "time_delta": _delta_json(line.time_delta),
+        "loss_difference": line.loss_difference,
+        "one_label": encode(line.one_label),
+        "matched_by_request": line.by_request,
+        "notes": list(line.notes),
+    }
+
+
+def _delta_json(delta: Delta | None) -> dict[str, Any] | None:
+    if delta is None:
+        return None
+    return {
+        "fraction": delta.fraction,
+        "measurable": delta.measurable,
+        "other_nodes": delta.other_nodes,
+        "noise_band": _band_json(delta.band),
+    }
+
+
+def _band_json(band: NoiseBand | None) -> dict[str, Any] | None:
+    return None if band is None else dict(encode(band))
+
+
+def _unit(lines: Sequence[Line]) -> tuple[str, int]:
+    largest = max((peak.allocated or 0 for line in lines if (peak := _peak(line))), default=0)
+    return ("GB", GB) if not largest or largest >= _SMALL else ("MB", MB)
+
+
+def _peak(line: Line) -> StagePeak | None:
+    return line.peak
+
+
+def _sized(size: int | None, unit: int) -> str:
+    return ABSENT if size is None else f"{size / unit:.3f}"

@@ -1,0 +1,25 @@
+"""Names and values from outside, as text: nothing in them acts on a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+_HARMFUL = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+"""Unicode categories that move a cursor, change direction, break a line, or show as nothing."""
+
+
+def plain(value: Any) -> str:
+    """One line of visible text: control, formatting and surrogate characters as their escapes; None as `-`."""
+    if value is None:
+        return "-"
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible(character) for character in text)
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) in _HARMFUL:
+        return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+    return character

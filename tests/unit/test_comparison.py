@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from measured_rows import early_failure, row
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.vocabulary import Stage
+
+
+def lines(rows, **options):
+    (group,) = compare(rows, **options).groups
+    return {line.text: line for line in group.lines}
+
+
+def test_deltas_stand_against_the_control():
+    found = lines([row(), row(["moe_act"], peak=900_000_000, step_ms=110.0)])
+    assert found["moe_act"].peak_delta.fraction == pytest.approx(-0.1)
+    assert found["moe_act"].time_delta.fraction == pytest.approx(0.1)
+    assert found["[]"].is_control
+    assert found["[]"].time_delta is None
+
+
+def test_rows_of_other_keys_get_no_deltas_against_each_other():
+    comparison = compare([row(), row(["moe_act"], effective_model={"num_layers": 8})])
+    assert len(comparison.groups) == 2
+    assert [item.field for item in comparison.differences] == ["effective.model.num_layers"]
+    assert all(line.time_delta is None for group in comparison.groups for line in group.lines)
+
+
+def test_a_delta_inside_the_windows_scatter_is_not_measurable():
+    found = lines([row(), row(["core_attn"], step_ms=100.5)])["core_attn"]
+    assert not found.time_delta.measurable
+    assert found.time_delta.band.basis == "window"
+
+
+def test_repeats_give_their_median_and_a_band_of_their_own():
+    repeats = [row(["moe"], trial=f"t{n}", repeat=n, step_ms=ms) for n, ms in enumerate((110.0, 112.0, 190.0))]
+    found = lines([row(), *repeats])["moe"]
+    assert found.step_ms == 112.0
+    assert found.passed == 3
+    assert found.time_delta.band.basis == "repeats"
+    assert not found.time_delta.measurable
+
+
+def test_the_drift_of_the_jobs_two_controls_joins_the_band():
+    first = row(role="control-first", step_ms=100.0)
+    last = row(role="control-last", attempt="002", step_ms=108.0)
+    found = lines([first, last, row(["moe"], step_ms=108.0)])["moe"]
+    assert found.time_delta.fraction == pytest.approx(108 / 104 - 1)
+    assert found.time_delta.band.drift == pytest.approx(8 / 104)
+    assert not found.time_delta.measurable
+
+
+def test_a_delta_is_taken_in_the_rows_own_job():
+    controls = [
+        row(batch="job-1", step_ms=100.0, role="control-first"),
+        row(batch="job-2", step_ms=200.0, role="control-first"),
+    ]
+    found = lines([*controls, row(["moe"], batch="job-2", step_ms=220.0)])["moe"]
+    assert found.time_delta.fraction == pytest.approx(0.1)
+    assert not found.time_delta.other_nodes
+
+
+def test_a_delta_against_another_jobs_control_is_flagged():
+    found = lines([row(batch="job-1"), row(["moe"], batch="job-2", step_ms=120.0)])["moe"]
+    assert found.time_delta.other_nodes
+
+
+def test_a_failed_repeat_shows_in_the_label_and_the_count():
+    found = lines([row(), row(["moe"]), row(["moe"], trial="t2", repeat=1, label="OOM-bwd", stage=Stage.REPLAY)])["moe"]
+    assert (found.label, found.passed, len(found.runs)) == ("OOM-bwd", 1, 2)
+
+
+def test_rows_that_did_not_pass_get_no_deltas():
+    found = lines([row(), row(["moe"], label="OOM-optimizer", peak=500)])["moe"]
+    assert found.peak.allocated == 500
+    assert found.peak_delta is None
+
+
+def test_one_label_steps_are_found_from_every_row_that_lacks_just_it():
+    found = lines([row(), row(["mlp"]), row(["moe"]), row(["mlp", "moe"], step_ms=120.0)])
+    assert [(change.base, change.label) for change in found["mlp, moe"].one_label] == [("mlp", "moe"), ("moe", "mlp")]
+    assert found["mlp, moe"].one_label[0].time == pytest.approx(0.2)
+    assert [change.base for change in found["mlp"].one_label] == ["[]"]
+
+
+def test_full_recompute_is_no_label_apart_from_anything():
+    found = lines([row(), row(granularity="full", method="uniform", num_layers=1)])
+    assert found["full uniform 1"].one_label == ()
+
+
+def test_losses_are_held_against_the_control():
+    found = lines([row(), row(["moe"], losses={1: 4.0, 20: 3.0003})])["moe"]
+    assert found.loss_difference == pytest.approx(1e-4)
+
+
+def test_an_early_failure_stands_in_its_group_and_is_marked():
+    found = lines([row(), early_failure(["moe"])])["moe"]
+    assert found.by_request
+    assert found.label == "failed:import_error"
+
+
+def test_an_unset_list_is_shown_as_what_the_framework_made_of_it():
+    unset = row(["core_attn"])
+    unset.requested["recompute_modules"] = None
+    found = lines([row(), unset])["core_attn"]
+    assert found.notes == ("asked for unset, ran core_attn",)
+    assert not found.is_control
+
+
+def test_a_wiped_override_is_said():
+    wiped = row(["core_attn"])
+    wiped.requested["recompute_modules"] = ["moe_act"]
+    assert lines([row(), wiped])["core_attn"].notes == ("asked for moe_act, ran core_attn",)
+
+
+def test_offloading_is_a_candidate_of_its_own_and_no_control():
+    offloaded = row(
+        effective_model={"cpu_offloading": True, "cpu_offloading_num_layers": 2}, trial="off", step_ms=300.0
+    )
+    found = lines([row(), offloaded])
+    assert len(found) == 2
+    assert found["[]"].is_control
+    assert found["[]"].step_ms == 100.0
+
+
+def test_a_retried_trial_is_shown_by_its_result():
+    died = row(["moe"], attempt="001", label="failed:node_failure")
+    passed = row(["moe"], attempt="002")
+    found = lines([row(), passed, died])["moe"]
+    assert (found.label, len(found.runs)) == ("pass", 1)
+
+
+def test_the_order_of_rows_changes_nothing():
+    rows = [row(), row(["moe"]), row(["mlp"]), early_failure(["moe_act"]), row(["moe"], trial="again", repeat=1)]
+    expected = compare(rows)
+    for seed in range(10):
+        shuffled = rows[:]
+        random.Random(seed).shuffle(shuffled)
+        assert compare(shuffled) == expected

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.published_tables import published_rows, published_tables, rows_of_table
+from orchestrator.records.jsonfile import FormatError
+from orchestrator.report.compare import delta_text
+
+
+def only_group(table):
+    (group,) = compare(published_rows(table)).groups
+    return group
+
+
+def test_all_three_tables_come_with_every_row():
+    assert {table: len(published_rows(table)) for table in published_tables()} == {
+        "moonlight-16b": 6,
+        "nemotron-3-nano": 6,
+        "llama3-70b-sft": 5,
+    }
+
+
+def test_both_delta_columns_of_the_first_table_come_out_as_printed():
+    for line in only_group("moonlight-16b").lines:
+        printed = line.runs[0].source["entry"]["printed"]
+        assert ("control" if line.is_control else delta_text(line.peak_delta)) == printed["peak_vs_control"]
+        assert ("control" if line.is_control else delta_text(line.time_delta)) == printed["time_vs_control"]
+
+
+def test_the_second_table_keeps_outcomes_gaps_and_failures():
+    lines = {line.text: line for line in only_group("nemotron-3-nano").lines}
+    assert [lines[name].decided.outcome_text for name in ("[]", "core_attn", "moe")] == [
+        "OOM after iteration 1",
+        "OOM in iteration 1",
+        "completed 12 steps",
+    ]
+    assert lines["core_attn"].peak is None
+    assert lines["moe_act"].peak.allocated == 62_103_000_000
+    assert lines["[]"].decided.evidence
+    assert lines["moe, layernorm"].one_label[0].peak == pytest.approx(-0.0157, abs=5e-5)
+    assert lines["moe, layernorm"].one_label[0].time == pytest.approx(0.0307, abs=5e-5)
+    assert all(line.peak_delta is None for line in lines.values())
+
+
+def test_the_third_table_gives_no_outcome_that_its_source_does_not():
+    lines = only_group("llama3-70b-sft").lines
+    assert [line.label for line in lines] == ["OOM-unknown", None, None, "OOM-unknown", None]
+    assert all(line.peak_delta is None and line.time_delta is None for line in lines)
+
+
+def test_published_rows_never_share_a_table_with_each_other():
+    rows = [row for table in published_tables() for row in published_rows(table)]
+    assert len(compare(rows).groups) == 3
+
+
+@pytest.mark.parametrize(
+    "broken", [[], {}, {"table": "x", "rows": [{}], "schema": 1}, {"table": "x", "rows": [], "schema": 2}]
+)
+def test_a_file_that_is_no_table_is_refused_by_name(broken):
+    with pytest.raises(FormatError, match="here"):
+        rows_of_table(broken, "here")
