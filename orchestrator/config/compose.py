@@ -51,6 +51,15 @@ class Composer:
             raise UsageError(f"{self.config_name}.yaml is not a dictionary of settings.")
         return {str(key): value for key, value in plain.items()}
 
+    def check(self, overrides: Sequence[str]) -> None:
+        """Compose and drop the result, so that what is wrong is said in one line.
+
+        Raises:
+            UsageError: as `raw`.
+        """
+        with _one_line():
+            self._composed(overrides, with_hydra=True)
+
     def sweeper_params(self) -> dict[str, str]:
         """What a configuration file declares in `hydra.sweeper.params`: overrides, most of them sweeps."""
         with _one_line():

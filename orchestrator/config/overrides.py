@@ -18,10 +18,11 @@ HYDRA_KEYS = ("hydra.searchpath", "hydra.verbose")
 """What may be set of Hydra's own: the rest steers a job runner that is not used here."""
 
 
-def parsed(words: Sequence[str], loader: ConfigLoader) -> list[Override]:
+def parsed(words: Sequence[str], loader: ConfigLoader, with_hydra: bool = False) -> list[Override]:
     """The overrides as Hydra reads them, each with a key that exists.
 
     Values of settings that are text stay the text that was written: a commit `12e4567` is not read as infinity.
+    `with_hydra` admits settings of Hydra's own.
 
     Raises:
         UsageError: an override that cannot be read, or whose key or option does not exist (with the nearest that does).
@@ -40,7 +41,8 @@ def parsed(words: Sequence[str], loader: ConfigLoader) -> list[Override]:
         quoted = _quoted(override)
         if quoted is not None:
             (override,) = parser.parse_overrides([quoted])
-        _check_key(override, groups, loader)
+        if not (with_hydra and override.is_hydra_override()):
+            _check_key(override, groups, loader)
         overrides.append(override)
     return overrides
 

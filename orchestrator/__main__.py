@@ -1,0 +1,4 @@
+from orchestrator.cli.main import entry
+
+if __name__ == "__main__":
+    entry()

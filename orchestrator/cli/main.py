@@ -1,0 +1,209 @@
+"""The command line: which verb, or a run. Imports nothing heavy: `-h` and wrong words answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from orchestrator import __version__
+from orchestrator.cli.verbs import VERBS
+from orchestrator.config.errors import OrchestratorError, UsageError
+from orchestrator.config.nearest import nearest
+
+PROGRAM = "python -m orchestrator"
+
+_ABOUT = "Measures what a Megatron Bridge training job should recompute, and keeps the results in a database."
+
+_EXAMPLES = f"""\
+examples:
+  {PROGRAM} -m study=demo
+  {PROGRAM} -m 'recompute_modules=[],[core_attn],[mla_up_proj]'
+  {PROGRAM} -m 'recompute_modules=[],[moe]' parallelism=two_experts dry_run=true
+  {PROGRAM} recompute=full_uniform recompute_num_layers=2
+  {PROGRAM} --cfg job
+  {PROGRAM} compare demo
+
+overrides are Hydra's: GROUP=FILE chooses a file of conf/GROUP (yours in ./conf come first),
+KEY=VALUE sets a value, A,B sweeps with -m. dry_run=true shows the plan and runs nothing.
+
+verbs ({PROGRAM} VERB -h):
+"""
+
+_EXIT_CODES = """
+exit codes: 0 ok, also where trials failed; 1 the environment failed; 2 wrong usage or configuration;
+3 asked, and nothing qualifies"""
+
+_VALUED_FLAGS = frozenset({"--db", "--cfg", "-c", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p"})
+_INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Errors for users become one line on stderr."""
+    try:
+        return _dispatch(list(arguments))
+    except OrchestratorError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 128 + signal.SIGINT
+    except OSError as error:
+        return _fail(_explained(error), 1)
+
+
+def entry() -> NoReturn:
+    """The console script."""
+    code = main(sys.argv[1:])
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    raise SystemExit(code)
+
+
+def _dispatch(arguments: list[str]) -> int:
+    word = _first_word(arguments)
+    if word is None:
+        if not arguments or arguments[0] in ("-h", "--help"):
+            print(_help())
+            return 0
+        if arguments[0] == "--version":
+            print(f"orchestrator {__version__}")
+            return 0
+    elif word in VERBS:
+        return _run_verb(word, arguments)
+    elif "=" not in word and not word.startswith("~"):
+        match = nearest(word, VERBS)
+        hint = f"did you mean {match}?" if match is not None else f"there is {', '.join(VERBS)}"
+        raise UsageError(f"{word!r} is no verb and no override KEY=VALUE; {hint}")
+    return _run_study(arguments)
+
+
+def _first_word(arguments: Sequence[str]) -> str | None:
+    """The first argument that is neither a flag nor a flag's value."""
+    skip = False
+    for argument in arguments:
+        if skip or argument in _INFO:
+            skip = False
+        elif argument.startswith("-") and len(argument) > 1:
+            skip = argument in _VALUED_FLAGS
+        else:
+            return argument
+    return None
+
+
+def _run_verb(word: str, arguments: list[str]) -> int:
+    arguments.remove(word)
+    module = importlib.import_module(VERBS[word].module)
+    parser = _Parser(prog=PROGRAM, add_help=False)
+    subparsers = parser.add_subparsers(dest="verb", parser_class=_Parser)
+    module.add_parser(subparsers)
+    _add_common_flags(subparsers.choices[word])
+    return _exit_code(module, parser.parse_args([word, *arguments]))
+
+
+def _run_study(arguments: list[str]) -> int:
+    parser = run_parser()
+    if "-h" in arguments or "--help" in arguments:
+        print(_help())
+        return 0
+    given = parser.parse_intermixed_args(arguments)
+    shows = [flag for flag in ("cfg", "info", "shell_completion") if getattr(given, flag)]
+    if len(shows) + given.multirun > 1:
+        raise UsageError("Only one of -m, --cfg, --info and --shell-completion can be given.")
+    if given.resolve and given.cfg is None:
+        raise UsageError("--resolve needs --cfg.")
+    if shows:
+        from orchestrator.config.display import display
+
+        return display(given)
+    return _exit_code(importlib.import_module("orchestrator.cli.run"), given)
+
+
+def _exit_code(module: ModuleType, given: argparse.Namespace) -> int:
+    code: int = module.run(given)
+    return code
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """Flags of a run: Hydra's, under Hydra's names, and those of every verb."""
+    parser = _Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
+    parser.add_argument("--multirun", "-m", action="store_true", help="run every value of swept overrides")
+    parser.add_argument("--config-name", "-cn", metavar="NAME", help="the primary configuration, instead of config")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a conf folder that comes before all others")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"], help="show the configuration and run nothing")
+    parser.add_argument("--resolve", action="store_true", help="with --cfg: resolve interpolations first")
+    parser.add_argument("--package", "-p", metavar="PACKAGE", help="with --cfg: show only this part")
+    parser.add_argument(
+        "--info",
+        "-i",
+        nargs="?",
+        const="all",
+        choices=_INFO,
+        metavar="WHAT",
+        help=f"where the configuration comes from: {', '.join(_INFO)}",
+    )
+    parser.add_argument("--shell-completion", "-sc", action="store_true", help="install=bash, or zsh, fish")
+    _add_common_flags(parser)
+    return parser
+
+
+def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+    known = parser._option_string_actions
+    if "--json" not in known:
+        parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    if "--db" not in known:
+        parser.add_argument(
+            "--db",
+            metavar="URL",
+            help="the database, a URL or a file (default: ORCHESTRATOR_DB, or results/store.sqlite)",
+        )
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends wrong usage with one line, like every other error here."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} -h)")
+
+
+def _help() -> str:
+    parser = run_parser()
+    flags = parser.format_help().partition("options:\n")[2]
+    verbs = "\n".join(f"  {name:<11}{verb.summary}" for name, verb in VERBS.items())
+    return (
+        f"usage: {PROGRAM} [-m] OVERRIDE...\n       {PROGRAM} VERB ...\n\n{_ABOUT}\n\n{_EXAMPLES}{verbs}\n\n"
+        f"options:\n  -h, --help            this text\n{flags.rstrip()}\n{_EXIT_CODES}"
+    )
+
+
+def _fail(message: str, code: int) -> int:
+    text = " ".join(message.split())
+    start = "\033[31merror:\033[0m" if _is_colourful() else "error:"
+    print(f"{start} {text}", file=sys.stderr)
+    return code
+
+
+def _is_colourful() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _explained(error: OSError) -> str:
+    where = error.filename or "a file"
+    if error.errno == errno.ENOSPC:
+        return f"The disk is full: {where} could not be written. Nothing was half-written; free some space and retry."
+    if error.errno == errno.EDQUOT:
+        return f"The disk quota is used up: {where} could not be written. Free some space and retry."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"No permission: {where} ({error.strerror or error})."
+    return f"{error.strerror or error}: {where}." if error.filename else f"{error}."

@@ -1,0 +1,26 @@
+"""The verbs, what each does in one line, and the module that does it, imported only when its verb is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One word after `python -m orchestrator`."""
+
+    module: str
+    summary: str
+
+
+VERBS: dict[str, Verb] = {
+    "status": Verb("orchestrator.cli.status", "how far each study is"),
+    "show": Verb("orchestrator.cli.show", "one trial: what was asked, what ran, where it stopped, every rank"),
+    "compare": Verb(
+        "orchestrator.cli.compare", "a study's table: peak memory, step time and deltas against the control"
+    ),
+    "query": Verb("orchestrator.cli.query", "trials that fit conditions, with the columns that you name"),
+    "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
+    "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),
+    "db": Verb("orchestrator.cli.db", "the database: its path, and upgrading it"),
+}
