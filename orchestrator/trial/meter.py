@@ -97,10 +97,9 @@ class CudaMeter(Meter):
                 f"torch {torch.__version__} has no torch._C.{missing[0]}: memory is measured through it; "
                 "use torch 2.6 to 2.13 built with CUDA"
             )
-        # Creating the context here, rather than at the first edge, keeps its cost out of the first stage.
-        torch.cuda.init()
         self._stats: Any = torch._C._cuda_memoryStats
         self._reset: Any = torch._C._cuda_resetPeakMemoryStats
+        # This creates the context, if the trainer has not: so its cost is in no stage's first edge.
         self._properties: Any = torch.cuda.get_device_properties(self._device)
         self._fraction = getattr(torch.cuda, "get_per_process_memory_fraction", None)
 

@@ -1,0 +1,292 @@
+"""The supervisor of one rank: starts the trainer, outlives whatever ends it, and always leaves a record.
+
+Standard library only, and one thread. It holds no device, no connection and a few MB of memory, so nothing that
+ends a trainer ends it too, short of a signal to itself; then the kernel kills the trainer (PR_SET_PDEATHSIG), and
+the driver puts the record together from the beacon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from orchestrator.records import exitstatus, layout
+from orchestrator.records.assemble import Ending, assemble
+from orchestrator.records.beacon import FLAG_MEASURED, BeaconHead, read_head
+from orchestrator.records.jsonfile import write_json
+from orchestrator.records.rank import (
+    ENDED_EXIT,
+    ENDED_RUNNING,
+    ENDED_SIGNAL,
+    ENDED_STALL,
+    ENDED_TERMINATED,
+    ENDED_TIME_LIMIT,
+    RankRecord,
+)
+from orchestrator.records.spec import TrialSpec
+from orchestrator.trial.cgroup import oom_kills
+from orchestrator.trial.output import Output, drain
+from orchestrator.trial.place import Place, child_environment
+from orchestrator.trial.process import adopt_orphans, has_ended, kill_descendants, send, start_trainer
+from orchestrator.trial.progress import HUNG_AFTER_RAISE, UNWIND_SECONDS, Progress
+
+LOOK_SECONDS = 0.2
+"""How often the beacon is looked at. Signals and output wake the supervisor at once."""
+KILL_SECONDS = 0.8
+"""How long the record waits for a killed trainer; together with the rest it stays below two seconds."""
+DUMP_SECONDS = 1.0
+"""How long a hung trainer may take to print its stacks."""
+FREE_SECONDS = 60.0
+"""How long the supervisor waits, its record written, for the kernel to free what a killed trainer held."""
+WRITE_PAUSES = (0.1, 0.3)
+"""Seconds between attempts to write a record where the run's folder refuses it."""
+
+_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_STATUS = {
+    ENDED_SIGNAL: exitstatus.EXIT_SIGNAL,
+    ENDED_STALL: exitstatus.EXIT_STALL,
+    ENDED_TIME_LIMIT: exitstatus.EXIT_TIME_LIMIT,
+    ENDED_TERMINATED: exitstatus.EXIT_TERMINATED,
+}
+
+
+def supervise(spec: TrialSpec, spec_file: Path, place: Place) -> int:
+    """Run one rank to its end, and leave its record. Returns an exit status of `records.exitstatus`."""
+    started_at = time.time()
+    kills_before = oom_kills()
+    with Signals() as signals:
+        output = Output(layout.rank_log(Path(spec.run_dir), place.rank))
+        try:
+            prepare_beacon_dir(spec, place.rank)
+            adopt_orphans()
+            child = start_trainer(spec_file, child_environment(spec, place, os.environ))
+        except (OSError, subprocess.SubprocessError) as error:
+            message = f"the trainer could not be started: {error}"
+            print(f"rank {place.rank}: {message}", file=sys.stderr)
+            ending = Ending(ENDED_EXIT, started_at, time.time(), exitstatus.EXIT_USAGE, stderr_tail=message)
+            return _leave_final(spec, place, ending)
+        watch = _Watch(spec, place, child, output, signals, started_at)
+        ending = watch.until_the_end()
+        kills = oom_kills()
+        if kills is not None and kills_before is not None:
+            ending = replace(ending, host_oom_kills=kills - kills_before)
+        status = _leave_final(spec, place, ending)
+        output.close()
+        _wait_until_gone(child)
+    return status
+
+
+def prepare_beacon_dir(spec: TrialSpec, rank: int) -> None:
+    """Have a private node-local folder without remains of an earlier attempt.
+
+    Raises:
+        OSError: it cannot be made, or is not only ours.
+    """
+    folder = Path(spec.beacon_dir)
+    if not folder.exists():
+        layout.make_private_dir(folder)
+    layout.check_private(folder)
+    for path in (layout.beacon_file, layout.facts_file, layout.rank_file):
+        path(folder, rank).unlink(missing_ok=True)
+
+
+class Signals:
+    """The signals that a supervisor hears: those that ask it to end, and SIGCHLD. USR2 is ignored, here and in the
+    trainer: Slurm sends it to whole jobs, to warn the driver."""
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        self._near, self._far = socket.socketpair()
+
+    def __enter__(self) -> Signals:
+        for end in (self._near, self._far):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._far.fileno(), warn_on_full_buffer=False)
+        for number in _ASKING:
+            signal.signal(number, self._ask)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        # Whoever starts us may have blocked them until somebody listens (see __main__).
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.set_wakeup_fd(-1)
+        self._near.close()
+        self._far.close()
+
+    def fileno(self) -> int:
+        return self._near.fileno()
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = signal.Signals(number)
+
+
+@dataclass
+class _Watch:
+    """One trainer, from its start to its end."""
+
+    spec: TrialSpec
+    place: Place
+    child: subprocess.Popen[bytes]
+    output: Output
+    signals: Signals
+    started_at: float
+
+    def __post_init__(self) -> None:
+        self._beacon = layout.beacon_file(Path(self.spec.beacon_dir), self.place.rank)
+        self._progress = Progress(time.monotonic(), self.spec.stall_seconds, self.spec.time_limit_seconds)
+        self._first_written = False
+        self._notes: list[str] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self.signals, selectors.EVENT_READ)
+        for name, stream in (("stdout", self.child.stdout), ("stderr", self.child.stderr)):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self._selector.register(stream, selectors.EVENT_READ, name)
+
+    def until_the_end(self) -> Ending:
+        """Wait for the trainer's end, or make one."""
+        why = self._wait()
+        if why is not None and why != ENDED_TERMINATED:
+            self._dump_stacks()
+        send(self.child.pid, signal.SIGKILL)
+        deadline = time.monotonic() + KILL_SECONDS
+        while not has_ended(self.child.pid) and time.monotonic() < deadline:
+            self._take(0.02)
+        ended_at = time.time()
+        left = kill_descendants(deadline)
+        self._take(0.0)
+        self.output.finish()
+        if left:
+            self._notes.append(f"still there after SIGKILL, waiting for the kernel: {', '.join(map(str, left))}")
+        code = self.child.wait() if has_ended(self.child.pid) else None
+        return self._ending(why, code, ended_at)
+
+    def _wait(self) -> str | None:
+        """Why the trainer has to be ended; None when it ended by itself."""
+        while not has_ended(self.child.pid):
+            if self.signals.asked is not None:
+                return ENDED_TERMINATED
+            head = self._head()
+            if head is not None and head.flag(FLAG_MEASURED) and not self._first_written:
+                self._first_written = True
+                self._write_first()
+            why = self._progress.look(time.monotonic(), head)
+            if why is not None:
+                return why
+            self._take(LOOK_SECONDS)
+        return None
+
+    def _head(self) -> BeaconHead | None:
+        try:
+            return read_head(self._beacon)
+        except OSError:
+            return None  # as if it did not move: past `stall_seconds` it has to be taken for that
+
+    def _take(self, seconds: float) -> None:
+        """Take what the trainer prints, until something happens or the time is over; with 0, all there is now."""
+        while True:
+            ready = self._selector.select(seconds)
+            for key, _ in ready:
+                if key.data is None:
+                    os.read(self.signals.fileno(), 4096)
+                    continue
+                data = drain(key.fd)
+                if data is None:
+                    self._selector.unregister(key.fileobj)
+                elif data:
+                    self.output.feed(key.data, data)
+            if seconds or not ready:
+                return
+
+    def _write_first(self) -> None:
+        """What was measured is safe from here on, whatever teardown does."""
+        ending = Ending(ENDED_RUNNING, self.started_at, stderr_tail=self.output.tail)
+        try:
+            _write(Path(self.spec.run_dir), assemble(self.spec, self.place.rank, ending, self.place.local_rank))
+        except OSError as error:
+            self._notes.append(f"the record could not be written when the steady window ended: {error}")
+
+    def _dump_stacks(self) -> None:
+        """Have a trainer that hangs print where, through the handler that `trial.child` installs; SIGABRT where it
+        has none or lost it: faulthandler answers that too."""
+        before = self.output.stderr_seen
+        for number in (signal.SIGUSR1, signal.SIGABRT):
+            send(self.child.pid, number)
+            deadline = time.monotonic() + DUMP_SECONDS / 2
+            while time.monotonic() < deadline and not has_ended(self.child.pid):
+                self._take(0.05)
+                if b"most recent call first" in self.output.printed_since(before):
+                    self._take(0.05)
+                    return
+
+    def _ending(self, why: str | None, code: int | None, ended_at: float) -> Ending:
+        notes = self._notes + self.output.notes
+        exit_code = number = None
+        if why is None and code is not None:
+            if code >= 0:
+                ended, exit_code = ENDED_EXIT, code
+            elif -code in _ASKING and self.signals.asked is not None:
+                ended = ENDED_TERMINATED  # the whole step was signalled, and the trainer was quicker
+            else:
+                ended, number = ENDED_SIGNAL, -code
+        elif why == HUNG_AFTER_RAISE:
+            ended, exit_code = ENDED_EXIT, 1
+            notes.append(
+                f"the trainer had raised, and did nothing more for {min(UNWIND_SECONDS, self.spec.stall_seconds):g} s: "
+                "it was killed"
+            )
+        else:
+            ended = why or ENDED_SIGNAL
+        if ended == ENDED_TERMINATED and self.signals.asked is not None:
+            notes.append(f"asked to end by {self.signals.asked.name}")
+        return Ending(ended, self.started_at, ended_at, exit_code, number, self.output.tail, notes=notes)
+
+
+def _leave_final(spec: TrialSpec, place: Place, ending: Ending) -> int:
+    record = assemble(spec, place.rank, ending, place.local_rank, platform.node())
+    run_dir, beacon_dir = Path(spec.run_dir), Path(spec.beacon_dir)
+    for pause in (*WRITE_PAUSES, None):
+        try:
+            _write(run_dir, record)
+        except OSError as error:
+            refused = error
+            if pause is not None:
+                time.sleep(pause)
+        else:
+            return _status(ending)
+    reason = f"rank {place.rank}: its record cannot be written to {run_dir} ({refused.strerror or refused})"
+    try:
+        _write(beacon_dir, replace(record, notes=[*record.notes, reason]))
+    except OSError as error:
+        print(f"{reason}, nor to {beacon_dir} ({error.strerror or error}): it is lost", file=sys.stderr)
+        return exitstatus.EXIT_NO_RECORD
+    print(f"{reason}: it is in {layout.rank_file(beacon_dir, place.rank)}", file=sys.stderr)
+    return exitstatus.EXIT_RECORD_ELSEWHERE
+
+
+def _write(folder: Path, record: RankRecord) -> None:
+    write_json(layout.rank_file(folder, record.rank), record)
+
+
+def _status(ending: Ending) -> int:
+    if ending.ended == ENDED_EXIT:
+        return exitstatus.EXIT_OK if ending.exit_code == 0 else exitstatus.EXIT_FAILED
+    return _STATUS[ending.ended]
+
+
+def _wait_until_gone(child: subprocess.Popen[bytes]) -> None:
+    """A step is over when its memory is free. A process that held a device can take seconds to leave the kernel."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(FREE_SECONDS)
