@@ -1,0 +1,58 @@
+"""What a database refuses, in words for users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from orchestrator.config.errors import EnvironmentFailure
+
+
+class StoreMissing(EnvironmentFailure):
+    """There is no database yet."""
+
+
+class StoreLocked(EnvironmentFailure):
+    """Another process is writing, and did not stop within the busy timeout."""
+
+
+class SchemaMismatch(EnvironmentFailure):
+    """The database has another schema than this release."""
+
+
+@contextmanager
+def explained(where: str, busy_seconds: float) -> Iterator[None]:
+    """Turn a database's refusal into one sentence that names the database.
+
+    Raises:
+        EnvironmentFailure: locked, full, read-only, damaged, unreachable.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        failure = _explain(error, where, busy_seconds)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _explain(error: DBAPIError, where: str, busy_seconds: float) -> EnvironmentFailure | None:
+    text = str(error.orig)
+    if "database is locked" in text or "database table is locked" in text or "lock timeout" in text:
+        return StoreLocked(
+            f"The database is locked: {where} is being written by another process and did not become free within "
+            f"{busy_seconds:g} s. Run the command again, or end the other process."
+        )
+    if "database or disk is full" in text or "No space left" in text:
+        return EnvironmentFailure(f"The disk that holds {where} is full: nothing was lost; free some space and retry.")
+    if "readonly database" in text or "unable to open database file" in text:
+        return EnvironmentFailure(f"{where} cannot be opened or written: check the permissions of it and its folder.")
+    if "not a database" in text or "malformed" in text:
+        return EnvironmentFailure(
+            f"{where} is not a SQLite database or is damaged. It can be rebuilt: move it away and run `collect`."
+        )
+    if isinstance(error, OperationalError):
+        return EnvironmentFailure(f"The database {where} failed: {' '.join(text.split())}")
+    return None

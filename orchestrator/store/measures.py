@@ -1,0 +1,155 @@
+"""Figures of one attempt from its ranks' records: peaks to the window's end, step time, losses. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.records.rank import RankRecord
+from orchestrator.vocabulary import SETUP_STAGES, Stage
+
+_BEFORE_THE_WINDOW = SETUP_STAGES | {Stage.CHECKPOINT_LOAD, Stage.GRAPH_CAPTURE, Stage.OPTIMIZER_INIT}
+"""Stages that are over, or whose largest window is over, before the first measured iteration ends."""
+
+WindowPeaks = Mapping[str, tuple[int | None, int | None]]
+"""Stage to its largest allocated and reserved bytes, from set-up to the end of the steady window."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The largest of something: bytes, and where."""
+
+    size: int
+    stage: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class AttemptFigures:
+    """Figures over all ranks of an attempt; None where nothing was measured."""
+
+    allocated: Peak | None = None
+    reserved: Peak | None = None
+    stage_peaks: dict[str, list[int | None]] = field(default_factory=dict)
+    """Stage to allocated, its rank, reserved, its rank."""
+    step_ms: float | None = None
+    step_ms_scatter: float | None = None
+    step_count: int | None = None
+    tflops_per_gpu: float | None = None
+    losses: list[list[Any]] = field(default_factory=list)
+    last_loss: float | None = None
+
+
+def window_peaks(record: RankRecord, iteration_stages: Sequence[Sequence[Mapping[str, Any]]], last: int) -> WindowPeaks:
+    """Largest sizes of each stage of one rank up to the end of iteration `last`.
+
+    `iteration_stages` are the stage rows of `record.iterations`, as their file has them. A rank that did not complete
+    the window counts as far as it came; so does one that recorded no stages by iteration.
+    """
+    totals = {str(row.stage): (row.peak_allocated, row.peak_reserved) for row in record.stages}
+    done = record.iterations[-1].number if record.iterations else 0
+    if done < last or not any(iteration_stages):
+        return totals
+    peaks = {stage: sizes for stage, sizes in totals.items() if Stage(stage) in _BEFORE_THE_WINDOW}
+    for iteration, rows in zip(record.iterations, iteration_stages, strict=True):
+        if iteration.number > last:
+            break
+        for row in rows:
+            stage = row["stage"]
+            allocated, reserved = row.get("peak_allocated"), row.get("peak_reserved")
+            known = peaks.get(stage)
+            if known is not None:
+                allocated, reserved = _larger(known[0], allocated), _larger(known[1], reserved)
+            peaks[stage] = (allocated, reserved)
+    return peaks
+
+
+def largest(peaks: WindowPeaks, which: int) -> Peak | None:
+    """The largest over stages: `which` is 0 for allocated, 1 for reserved."""
+    found = [(sizes[which], stage) for stage, sizes in peaks.items() if sizes[which] is not None]
+    if not found:
+        return None
+    size, stage = max(found, key=lambda pair: pair[0] or 0)
+    return Peak(size or 0, stage)
+
+
+def attempt_figures(
+    ranks: Mapping[int, RankRecord], peaks: Mapping[int, WindowPeaks], window: tuple[int, int]
+) -> AttemptFigures:
+    """Join the ranks of an attempt. Step time is the mean over the window of each iteration's slowest rank, and is
+    None unless every iteration of the window was completed by every rank that left a record."""
+    by_stage = _stage_peaks(peaks)
+    steps = _window_steps(ranks.values(), window)
+    tflops = [
+        iteration.tflops_per_gpu
+        for record in ranks.values()
+        for iteration in record.iterations
+        if iteration.tflops_per_gpu is not None and window[0] <= iteration.number <= window[1]
+    ]
+    losses = next((found for rank in sorted(ranks) if (found := _losses(ranks[rank]))), [])
+    finite = [loss for _, loss in losses if isinstance(loss, float)]
+    return AttemptFigures(
+        allocated=_over_ranks(by_stage, 0),
+        reserved=_over_ranks(by_stage, 2),
+        stage_peaks=by_stage,
+        step_ms=statistics.fmean(steps) if steps else None,
+        step_ms_scatter=statistics.stdev(steps) if len(steps) > 1 else None,
+        step_count=len(steps) or None,
+        tflops_per_gpu=statistics.fmean(tflops) if tflops else None,
+        losses=losses,
+        last_loss=finite[-1] if finite else None,
+    )
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return max(one, other)
+
+
+def _stage_peaks(peaks: Mapping[int, WindowPeaks]) -> dict[str, list[int | None]]:
+    joined: dict[str, list[int | None]] = {}
+    for rank in sorted(peaks):
+        for stage, sizes in peaks[rank].items():
+            row = joined.setdefault(stage, [None, None, None, None])
+            for place, size in zip((0, 2), sizes, strict=True):
+                known = row[place]
+                if size is not None and (known is None or size > known):
+                    row[place], row[place + 1] = size, rank
+    return joined
+
+
+def _over_ranks(by_stage: Mapping[str, list[int | None]], place: int) -> Peak | None:
+    best: Peak | None = None
+    for stage, row in by_stage.items():
+        size = row[place]
+        if size is not None and (best is None or size > best.size):
+            best = Peak(size, stage, row[place + 1])
+    return best
+
+
+def _window_steps(records: Iterable[RankRecord], window: tuple[int, int]) -> list[float]:
+    slowest: dict[int, float] = {}
+    counts: dict[int, int] = {}
+    total = 0
+    for record in records:
+        total += 1
+        for iteration in record.iterations:
+            if window[0] <= iteration.number <= window[1] and math.isfinite(iteration.milliseconds):
+                slowest[iteration.number] = max(slowest.get(iteration.number, 0.0), iteration.milliseconds)
+                counts[iteration.number] = counts.get(iteration.number, 0) + 1
+    wanted = range(window[0], window[1] + 1)
+    if total == 0 or any(counts.get(number, 0) < total for number in wanted):
+        return []
+    return [slowest[number] for number in wanted]
+
+
+def _losses(record: RankRecord) -> list[list[Any]]:
+    return [
+        [iteration.number, iteration.loss if math.isfinite(iteration.loss) else repr(iteration.loss)]
+        for iteration in record.iterations
+        if iteration.loss is not None
+    ]

@@ -1,0 +1,1 @@
+"""Alembic's scripts. A revision, once released, is never edited."""

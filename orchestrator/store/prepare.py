@@ -1,0 +1,360 @@
+"""From an attempt's folder to the rows of the database. No database here: worker processes run it side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orchestrator.outcome import Evidence, Outcome, decide
+from orchestrator.records import layout
+from orchestrator.records.jsonfile import FormatError, decode, encode, read_json
+from orchestrator.records.rank import RankRecord
+from orchestrator.records.spec import AttemptRecord, TrialSpec
+from orchestrator.store.clean import check_numbers, clean, clean_text, digest
+from orchestrator.store.evidence import pack
+from orchestrator.store.measures import AttemptFigures, WindowPeaks, attempt_figures, largest, window_peaks
+
+Row = dict[str, Any]
+
+_MESSAGE_LENGTH = 4000
+"""Of an exception's message, in its column; the evidence keeps all of it."""
+
+_WIDE = frozenset(
+    {
+        "device_capacity",
+        "allocator_retries",
+        "allocator_ooms",
+        "entries",
+        "peak_allocated",
+        "peak_reserved",
+        "end_allocated",
+        "end_reserved",
+        "window_allocated",
+        "window_reserved",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file or folder that could not be collected, and why."""
+
+    path: str
+    message: str
+
+
+@dataclass(frozen=True)
+class PreparedRank:
+    """The rows of one rank; its number within the attempt stands for the keys that the database gives."""
+
+    rank: int
+    row: Row
+    stages: list[Row]
+    iterations: list[Row]
+
+
+@dataclass(frozen=True)
+class PreparedAttempt:
+    """An attempt as the database will hold it."""
+
+    folder: str
+    attempt: AttemptRecord
+    spec: TrialSpec | None
+    uid: str
+    columns: Row
+    """Of the attempt's row, keys of other tables left out."""
+    ranks: list[PreparedRank] = field(default_factory=list)
+    software: dict[str, Row] = field(default_factory=dict)
+    effective: dict[str, Row] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _RankFile:
+    record: RankRecord
+    packed: bytes
+    iteration_stages: list[list[Row]]
+
+
+def prepare(folder: str) -> PreparedAttempt | Problem:
+    """Read an attempt's folder whole.
+
+    A rank's file that cannot be read is a problem of the attempt, and that rank counts as without a record. An
+    attempt whose own record cannot be read is one problem and nothing else.
+    """
+    run_dir = Path(folder)
+    try:
+        layout.check_private(run_dir.parent)
+        layout.check_private(run_dir)
+        attempt = _read_attempt(run_dir)
+        spec = _read_spec(run_dir)
+    except (OSError, ValueError, RecursionError) as error:
+        return Problem(folder, _message(error))
+    if attempt is None:
+        return Problem(folder, f"{run_dir / layout.ATTEMPT_FILE} is missing: the driver left no account of it")
+    problems: list[Problem] = []
+    files: dict[int, _RankFile] = {}
+    for rank, path in layout.rank_files(run_dir).items():
+        try:
+            files[rank] = _read_rank(path, rank, attempt)
+        except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+            problems.append(Problem(str(path), _message(error)))
+    return _assemble(folder, attempt, spec, files, problems)
+
+
+def attempt_uid(attempt: AttemptRecord) -> str:
+    """The identity of an execution, equal wherever its records are collected."""
+    text = "\0".join((attempt.trial, attempt.attempt, attempt.batch, repr(attempt.started_at)))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def judge(attempt: AttemptRecord, spec: TrialSpec | None, ranks: Mapping[int, RankRecord]) -> Outcome:
+    """What today's rules conclude."""
+    return decide(
+        Evidence(
+            world_size=attempt.world_size,
+            train_iters=spec.train_iters if spec else 0,
+            steady_window=spec.steady_window if spec else (1, 1),
+            ranks=ranks,
+            attempt=attempt,
+        )
+    )
+
+
+def outcome_columns(outcome: Outcome, *, ended: bool) -> Row:
+    """The derived columns of an attempt; a label of an attempt that still runs is not one yet."""
+    return {
+        "label": outcome.label if ended else None,
+        "cause": str(outcome.cause) if ended else None,
+        "stage": str(outcome.stage) if ended else None,
+        "rank": outcome.rank,
+        "also_ranks": list(outcome.also_ranks),
+        "iteration": outcome.iteration,
+        "rules": list(outcome.rules),
+        "evidence": clean(list(outcome.lines)),
+        "notes": clean(list(outcome.notes)),
+        "failed_allocation": None if outcome.memory is None else encode(outcome.memory),
+    }
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if isinstance(error, (OSError, FormatError)) else f"{type(error).__name__}: {text}"
+
+
+def _read_attempt(run_dir: Path) -> AttemptRecord | None:
+    path = run_dir / layout.ATTEMPT_FILE
+    if not path.exists():
+        return None
+    layout.check_private(path)
+    attempt = decode(AttemptRecord, read_json(path), str(path))
+    if (attempt.trial, attempt.attempt) != (run_dir.parent.name, run_dir.name):
+        raise FormatError(f"{path}: it is the record of {attempt.trial}/{attempt.attempt}, in the wrong folder")
+    check_numbers([{"world_size": attempt.world_size, "repeat": attempt.repeat}], frozenset(), str(path))
+    return attempt
+
+
+def _read_spec(run_dir: Path) -> TrialSpec | None:
+    path = run_dir / layout.SPEC_FILE
+    if not path.exists():
+        return None
+    layout.check_private(path)
+    return decode(TrialSpec, read_json(path), str(path))
+
+
+def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:
+    layout.check_private(path)
+    raw = read_json(path)
+    if not isinstance(raw, dict):
+        raise FormatError(f"{path}: expected an object")
+    packed = pack(raw)
+    stages: list[list[Row]] = []
+    for iteration in raw.get("iterations") or []:
+        # The rows of stages by iteration, most of the file, stay as they are: they are packed, not decoded.
+        stages.append(iteration.pop("stages", None) or [])
+    record = decode(RankRecord, raw, str(path))
+    if (record.trial, record.attempt, record.rank) != (attempt.trial, attempt.attempt, rank):
+        raise FormatError(f"{path}: it is the record of {record.trial}/{record.attempt}, rank {record.rank}")
+    return _RankFile(record, packed, stages)
+
+
+def _assemble(
+    folder: str,
+    attempt: AttemptRecord,
+    spec: TrialSpec | None,
+    files: dict[int, _RankFile],
+    problems: list[Problem],
+) -> PreparedAttempt:
+    window = spec.steady_window if spec else (1, 1)
+    software: dict[str, Row] = {}
+    effective: dict[str, Row] = {}
+    ranks: list[PreparedRank] = []
+    peaks: dict[int, WindowPeaks] = {}
+    for number, file in list(files.items()):
+        try:
+            peaks[number] = window_peaks(file.record, file.iteration_stages, window[1])
+            ranks.append(_prepare_rank(file, peaks[number], software, effective))
+        except (FormatError, KeyError, TypeError, RecursionError) as error:
+            problems.append(Problem(str(layout.rank_file(Path(folder), number)), _message(error)))
+            peaks.pop(number, None)
+            del files[number]
+    records = {rank: file.record for rank, file in files.items()}
+    ended = attempt.ended_at is not None
+    figures = attempt_figures(records, peaks, window)
+    columns = {
+        "number": attempt.attempt,
+        "name": clean_text(attempt.name),
+        "role": attempt.role,
+        "run_dir": folder,
+        "beacon_dir": spec.beacon_dir if spec else None,
+        "state": "ended" if ended else "running",
+        "started_at": attempt.started_at,
+        "ended_at": attempt.ended_at,
+        "record": clean(encode(attempt)),
+        "spec": _spec_row(spec),
+        "software_hash": next((one.row["software_hash"] for one in ranks if one.row["software_hash"]), None),
+        "effective_hash": next((one.row["effective_hash"] for one in ranks if one.row["effective_hash"]), None),
+        **outcome_columns(judge(attempt, spec, records), ended=ended),
+        **_figure_columns(figures),
+        **_device_columns(records),
+    }
+    return PreparedAttempt(folder, attempt, spec, attempt_uid(attempt), columns, ranks, software, effective, problems)
+
+
+def _spec_row(spec: TrialSpec | None) -> Row | None:
+    if spec is None:
+        return None
+    row: Row = clean(encode(spec))
+    del row["config"]
+    return row
+
+
+def _figure_columns(figures: AttemptFigures) -> Row:
+    allocated, reserved = figures.allocated, figures.reserved
+    return {
+        "peak_allocated": allocated.size if allocated else None,
+        "peak_allocated_rank": allocated.rank if allocated else None,
+        "peak_allocated_stage": allocated.stage if allocated else None,
+        "peak_reserved": reserved.size if reserved else None,
+        "peak_reserved_rank": reserved.rank if reserved else None,
+        "peak_reserved_stage": reserved.stage if reserved else None,
+        "step_ms": figures.step_ms,
+        "step_ms_scatter": figures.step_ms_scatter,
+        "step_count": figures.step_count,
+        "tflops_per_gpu": figures.tflops_per_gpu,
+        "last_loss": figures.last_loss,
+        "losses": figures.losses,
+        "stage_peaks": figures.stage_peaks,
+    }
+
+
+def _device_columns(records: Mapping[int, RankRecord]) -> Row:
+    devices = [record.device for record in records.values() if record.device is not None]
+    retries = [record.allocator_retries for record in records.values() if record.allocator_retries is not None]
+    ooms = [record.allocator_ooms for record in records.values() if record.allocator_ooms is not None]
+    first = devices[0] if devices else None
+    return {
+        "ranks_recorded": len(records),
+        "device_kind": first.kind if first else None,
+        "device_name": clean_text(first.name) if first and first.name else None,
+        "device_capacity": first.capacity_bytes if first else None,
+        "hosts": sorted({clean_text(record.host) for record in records.values()}),
+        "allocator_retries": sum(retries) if retries else None,
+        "allocator_ooms": sum(ooms) if ooms else None,
+    }
+
+
+def _prepare_rank(
+    file: _RankFile, peaks: WindowPeaks, software: dict[str, Row], effective: dict[str, Row]
+) -> PreparedRank:
+    record = file.record
+    device, beacon, exception = record.device, record.beacon, record.exception
+    allocated, reserved = largest(peaks, 0), largest(peaks, 1)
+    row = {
+        "rank": record.rank,
+        "local_rank": record.local_rank,
+        "host": clean_text(record.host),
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "ended": record.ended,
+        "exit_code": record.exit_code,
+        "signal": record.signal,
+        "stage": str(beacon.stage) if beacon else None,
+        "iteration": beacon.iteration if beacon else None,
+        "microbatch": beacon.microbatch if beacon else None,
+        "measured": record.measured,
+        "device_name": clean_text(device.name) if device and device.name else None,
+        "device_uuid": clean_text(device.uuid) if device and device.uuid else None,
+        "device_capacity": device.capacity_bytes if device else None,
+        "allocator_retries": record.allocator_retries,
+        "allocator_ooms": record.allocator_ooms,
+        "optimizer_state": record.optimizer_state,
+        "exception_type": clean_text(exception.type) if exception else None,
+        "exception_message": clean_text(exception.message)[:_MESSAGE_LENGTH] if exception else None,
+        "exception_stage": str(exception.stage) if exception and exception.stage else None,
+        "peak_allocated": allocated.size if allocated else None,
+        "peak_allocated_stage": allocated.stage if allocated else None,
+        "peak_reserved": reserved.size if reserved else None,
+        "peak_reserved_stage": reserved.stage if reserved else None,
+        "software_hash": _keep_once(record.software, software),
+        "effective_hash": _keep_once(record.effective, effective),
+        "evidence": file.packed,
+    }
+    stages = [_stage_row(record, index, peaks) for index in range(len(record.stages))]
+    iterations = [_iteration_row(record, index) for index in range(len(record.iterations))]
+    where = f"rank {record.rank}"
+    check_numbers([row], _WIDE, where)
+    check_numbers(stages, _WIDE, where)
+    check_numbers(iterations, _WIDE, where)
+    return PreparedRank(record.rank, row, _unique(stages, "stage"), _unique(iterations, "number"))
+
+
+def _keep_once(content: Row | None, kept: dict[str, Row]) -> str | None:
+    if not content:
+        return None
+    cleaned = clean(content)
+    key = digest(cleaned)
+    kept[key] = cleaned
+    return key
+
+
+def _stage_row(record: RankRecord, index: int, peaks: WindowPeaks) -> Row:
+    memory = record.stages[index]
+    stage = memory.stage.value
+    window = peaks.get(stage, (None, None))
+    return {
+        "stage": stage,
+        "entries": memory.entries,
+        "peak_allocated": memory.peak_allocated,
+        "peak_reserved": memory.peak_reserved,
+        "end_allocated": memory.end_allocated,
+        "end_reserved": memory.end_reserved,
+        "seconds": memory.seconds,
+        "window_allocated": window[0],
+        "window_reserved": window[1],
+    }
+
+
+def _iteration_row(record: RankRecord, index: int) -> Row:
+    iteration = record.iterations[index]
+    loss, norm = iteration.loss, iteration.grad_norm
+    return {
+        "number": iteration.number,
+        "milliseconds": iteration.milliseconds,
+        "loss": loss if loss is not None and math.isfinite(loss) else None,
+        "grad_norm": norm if norm is not None and math.isfinite(norm) else None,
+        "skipped": iteration.skipped,
+        "nan": iteration.nan or (loss is not None and not math.isfinite(loss)),
+        "tflops_per_gpu": iteration.tflops_per_gpu,
+        "peak_allocated": iteration.peak_allocated,
+        "peak_reserved": iteration.peak_reserved,
+    }
+
+
+def _unique(rows: list[Row], key: str) -> list[Row]:
+    """The last row of each key: a damaged record may repeat one."""
+    return list({row[key]: row for row in rows}.values())
