@@ -50,6 +50,8 @@ class Recorder:
     def __init__(self, beacon: BeaconWriter, facts_path: Path, meter: Meter, window: tuple[int, int]) -> None:
         """`window` is the first and last iteration of the steady window, counted from 1, both included."""
         self.meter = meter
+        self.alternate = False
+        """Record the odd iterations only, so that steps with and without recording stand side by side in one run."""
         self._beacon = beacon
         self._facts = FactsFile(facts_path)
         self._first, self._last = window
@@ -61,6 +63,7 @@ class Recorder:
         self._peak_allocated = NOT_READ
         self._peak_reserved = NOT_READ
         self._paused = False
+        self._dear = False
         self._paused_entries = [0] * len(_CODES)
         self._unwinding = False
         self._surplus_leaves = 0
@@ -128,7 +131,8 @@ class Recorder:
         started = _now()
         if self._unwinding:
             self._handled()
-        self._edge(started)
+        self._edge(started, even_paused=True)
+        self._flush_paused()
         self._pause_or_resume(number)
         self._iteration = number
         self._microbatch = 0
@@ -296,15 +300,11 @@ class Recorder:
         self._beacon.at_code(self._codes[-1], self._iteration, self._microbatch)
 
     def _pause_or_resume(self, number: int) -> None:
-        inside = self._first <= number <= self._last
-        if self._paused and not inside:
-            self._flush_paused()
-            self.meter.reset()
-        elif inside and not self._paused and too_dear(self._costs):
+        if self._first <= number <= self._last and not self._dear and too_dear(self._costs):
+            self._dear = True
             self._beacon.raise_flag(FLAG_PAUSED)
-        else:
-            return
-        self._paused = inside
+        paused = self._dear and self._first <= number <= self._last
+        self._paused = paused or (self.alternate and number % 2 == 0)
 
     def _flush_paused(self) -> None:
         for code, entries in enumerate(self._paused_entries):
