@@ -28,6 +28,11 @@ class Model:
     """
 
     name: str = "unnamed"
+    recipe: str | None = UNSET
+    """Bridge trainer: the dotted name of a recipe, or of a model provider."""
+    recipe_arguments: dict[str, Any] = UNSET
+    huggingface_config: dict[str, Any] | str | None = UNSET
+    """Bridge trainer: what a model's Hugging Face `config.json` says, or a folder with that file; no hub is asked."""
     num_layers: int | Recipe = UNSET
     mtp_num_layers: int | Recipe | None = UNSET
     mtp_loss_scaling_factor: float | Recipe = UNSET
@@ -185,12 +190,9 @@ class McoreCpuTrainer:
 
 @dataclass(frozen=True)
 class BridgeTrainer:
-    """Megatron Bridge on CUDA. `recipe` is the dotted name of a recipe or provider, `overrides` are paths into its
-    ConfigContainer."""
+    """Megatron Bridge on CUDA. `overrides` are dotted paths into its ConfigContainer."""
 
     name: Literal["bridge"] = "bridge"
-    recipe: str | None = None
-    recipe_arguments: dict[str, Any] = field(default_factory=dict)
     overrides: dict[str, Any] = field(default_factory=dict)
     memory_limit_gb: float | None = None
     stall_seconds: float = 300.0
@@ -198,11 +200,14 @@ class BridgeTrainer:
     environment: dict[str, str] = field(default_factory=dict)
     mock_data: bool = True
     null_tokenizer: bool = True
-    huggingface_config: str | None = None
-    """Folder with a model's Hugging Face `config.json`: shapes without asking the hub."""
     checkpoint: str | None = None
+    """Pretrained checkpoint that fine-tuning starts from."""
+    forward_step: str | None = None
+    """Dotted name of another forward step than Bridge's for GPT."""
     force_load_balancing: bool = False
     wait_for_empty_gpus_seconds: float = 30.0
+    alternate_recording: bool = False
+    """Record stages in every other iteration only, to measure what recording costs."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Recorder:
         """Record the odd iterations only, so that steps with and without recording stand side by side in one run."""
         self._beacon = beacon
         self._facts = FactsFile(facts_path)
+        self.alternate = False
+        """Record odd iterations only: the difference to the even ones is what recording costs."""
         self._first, self._last = window
         self._codes = [_CODES[Stage.STARTUP]]
         self._entries = [1]
