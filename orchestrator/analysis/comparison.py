@@ -12,6 +12,7 @@ from orchestrator.analysis.match import join, match_key
 from orchestrator.analysis.noise import NoiseBand
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
 from orchestrator.select.match import Difference, MatchKey, differences
+from orchestrator.vocabulary import Stage
 
 _Pair = tuple[Row, list[Row], bool]
 """A run, the controls that it is held against, and whether they ran in another job."""
@@ -59,7 +60,8 @@ class Line:
     worst_peak: StagePeak | None
     """The largest peak of any repeat: what a memory target must hold."""
     reserved: int | None
-    first_forward: int | None
+    forward_peak: int | None
+    """Largest forward peak: what recompute acts on, also where another stage sets the peak."""
     step_ms: float | None
     tflops_per_gpu: float | None
     scatter: float | None
@@ -140,7 +142,7 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
     scatters = [value for row in passing if (value := _window_scatter(row)) is not None]
     scopes = {row.peak_scope for row in counted if row.peak_scope is not None}
     reserved = [row.reserved for row in counted if row.reserved is not None]
-    forward = [row.first_forward for row in runs if row.first_forward is not None]
+    forward = [peak.allocated for row in counted if (peak := row.peak_in(_FORWARD)) and peak.allocated is not None]
     others = [row.label for row in runs if not row.passed]
     return Line(
         candidate=candidate,
@@ -151,7 +153,7 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
         peak_scope=max(scopes, key=_narrowness) if scopes else None,
         worst_peak=with_peak[-1].peak if with_peak else None,
         reserved=max(reserved, default=None),
-        first_forward=max(forward, default=None),
+        forward_peak=max(forward, default=None),
         step_ms=statistics.median(times) if times else None,
         tflops_per_gpu=statistics.median(tflops) if tflops else None,
         scatter=statistics.median(scatters) if scatters else None,
@@ -274,6 +276,7 @@ def _loss_difference(row: Row, control: Row) -> float | None:
     )
 
 
+_FORWARD = frozenset({Stage.FORWARD})
 _SCOPES = (PeakScope.ALL_RANKS, PeakScope.REPORTED_MAX, PeakScope.ONE_RANK)
 
 

@@ -79,8 +79,6 @@ class Row:
     evidence: tuple[str, ...] = ()
     peak_scope: PeakScope | None = None
     peaks: tuple[StagePeak, ...] = ()
-    first_forward: int | None = None
-    """Largest forward peak of any rank in the first iteration."""
     step_ms: float | None = None
     """Mean over the steady window of each iteration's slowest rank; for a published row the source's own figure."""
     step_scatter_ms: float | None = None
@@ -118,6 +116,11 @@ class Row:
     def reserved(self) -> int | None:
         """Largest reserved peak of any rank."""
         return max((peak.reserved for peak in self.peaks if peak.reserved is not None), default=None)
+
+    @property
+    def stages_known(self) -> bool:
+        """Whether its peaks are known by stage, so that one can say where memory sits."""
+        return any(peak.stage is not None for peak in self.peaks)
 
     def peak_in(self, stages: frozenset[Stage]) -> StagePeak | None:
         """The hot rank within some stages."""

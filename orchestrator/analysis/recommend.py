@@ -1,0 +1,107 @@
+"""From a comparison to a choice, with its reasons and what to paste."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.analysis.comparison import Comparison, Group, Line
+from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED
+from orchestrator.select.lever import OPTIMIZER_BOUND, Measured, StageUse, Verdict, verdicts
+from orchestrator.select.pick import Objective, Option, Pick, pick
+from orchestrator.vocabulary.units import GB
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The answer for one match key."""
+
+    group: Group
+    pick: Pick
+    chosen: Line | None
+    verdicts: tuple[Verdict, ...]
+    warnings: tuple[str, ...]
+    python: tuple[str, ...] = ()
+    """Lines for a recipe."""
+    bridge: str = ""
+    """Overrides for the command line of Bridge's scripts."""
+    ours: str = ""
+    """Overrides for this program."""
+
+
+def recommend(
+    comparison: Comparison,
+    *,
+    target: int | None,
+    headroom: int = 0,
+    objective: Objective = Objective.STEP_TIME,
+) -> list[Recommendation]:
+    """One answer a match key: candidates of different keys are never weighed against each other."""
+    return [_recommend(group, target, headroom, objective) for group in comparison.groups]
+
+
+def _recommend(group: Group, target: int | None, headroom: int, objective: Objective) -> Recommendation:
+    lines = {_option(line): line for line in group.lines}
+    answer = pick(lines, target=target, headroom=headroom, objective=objective)
+    chosen = lines[answer.choice] if answer.choice is not None else None
+    measured = [_measured(line) for line in group.lines if not line.by_request and line.decided.stages_known]
+    if chosen is None:
+        found = verdicts(measured, answer.limit)
+    elif chosen.is_control:
+        found = []
+    else:
+        found = [verdict for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
+    return Recommendation(
+        group=group,
+        pick=answer,
+        chosen=chosen,
+        verdicts=tuple(found),
+        warnings=(*answer.warnings, *_warnings(group, chosen, answer)),
+        python=tuple(python_lines(chosen.candidate, chosen.decided)) if chosen else (),
+        bridge=bridge_overrides(chosen.candidate, chosen.decided) if chosen else "",
+        ours=our_overrides(chosen.candidate) if chosen else "",
+    )
+
+
+def _option(line: Line) -> Option:
+    worst = line.worst_peak
+    return Option(
+        name=line.text,
+        label=line.label,
+        passed=line.passed,
+        repeats=len(line.runs),
+        peak=worst.allocated if worst else None,
+        peak_scope=str(line.peak_scope) if line.peak_scope is not None else None,
+        step_ms=line.step_ms,
+        rank=worst.rank if worst else None,
+        stage=str(worst.stage) if worst and worst.stage else None,
+    )
+
+
+def _measured(line: Line) -> Measured:
+    row = line.decided
+    uses = {
+        peak.stage: StageUse(peak.allocated, peak.reserved, peak.rank) for peak in row.peaks if peak.stage is not None
+    }
+    return Measured(line.text, uses, stopped_in=None if row.passed else row.stage, cause=row.cause)
+
+
+def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
+    if chosen is None:
+        return []
+    found = []
+    first = group.first_row
+    if first.device_kind == "cpu":
+        found.append("These rows were measured on a CPU: the choice says nothing about a GPU.")
+    if first.origin == ORIGIN_PUBLISHED:
+        found.append("These rows are published, not measured here: repeat the choice on your own revision and cluster.")
+    if answer.limit is not None and chosen.reserved is not None and chosen.reserved > answer.limit:
+        found.append(
+            f"Reserved memory reached {chosen.reserved / GB:.3f} GB, over the limit of {answer.limit / GB:.3f} GB, "
+            "though allocated memory fits: the difference is the allocator's cache."
+        )
+    if group.control is None:
+        found.append("There is no control among these rows, so what recompute costs here is not known.")
+    if len(chosen.runs) == 1 and first.origin != ORIGIN_PUBLISHED:
+        found.append("One run only: a run-time out-of-memory that comes and goes would not have shown.")
+    return found

@@ -1,0 +1,123 @@
+"""Whether recompute can help at all: where the memory sits that has to go. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.vocabulary import SETUP_STAGES, Stage
+from orchestrator.vocabulary.units import GB
+
+ACTIVATION_STAGES = frozenset({Stage.FORWARD, Stage.BACKWARD, Stage.REPLAY})
+"""Where activations are held, so where recompute acts."""
+OPTIMIZER_STAGES = frozenset({Stage.OPTIMIZER_INIT, Stage.OPTIMIZER_STEP})
+STATE_STAGES = OPTIMIZER_STAGES | SETUP_STAGES | {Stage.CHECKPOINT_LOAD}
+"""Parameters, gradients and optimizer state: recompute changes none of them."""
+FRAGMENTATION_SHARE = 0.1
+"""Reserved minus allocated, as a share of reserved, from which the allocator's caching is worth a look first."""
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """Memory of one stage over all ranks, bytes."""
+
+    allocated: int | None
+    reserved: int | None
+    rank: int | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One candidate's memory by stage, and the stage and cause it stopped for, if it did."""
+
+    name: str
+    stages: Mapping[Stage, StageUse]
+    stopped_in: Stage | None = None
+    cause: str | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Recompute is not what helps here, and why, with the numbers."""
+
+    id: str
+    text: str
+
+
+OPTIMIZER_BOUND = "optimizer-bound"
+RESERVED_GAP = "reserved-minus-allocated"
+
+
+def verdicts(candidates: Sequence[Measured], limit: int | None) -> list[Verdict]:
+    """What keeps the target out of reach whatever is recomputed; empty where recompute may be the lever.
+
+    `limit` is the target in bytes; None asks only where the peaks are.
+    """
+    found = [verdict for verdict in (_state(candidates, limit), _gap(candidates, limit)) if verdict is not None]
+    return sorted(found, key=lambda verdict: verdict.id)
+
+
+def _state(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
+    """The peak of every candidate sits where parameters and optimizer state do, over the target."""
+    peaks = [
+        (candidate, stage, use) for candidate in candidates if (hot := _hottest(candidate)) for stage, use in [hot]
+    ]
+    if not peaks or any(stage not in STATE_STAGES for _, stage, _ in peaks):
+        return None
+    sizes = [(use.allocated or 0, candidate.name, stage, use.rank) for candidate, stage, use in peaks]
+    smallest, name, stage, rank = min(sizes, key=lambda item: (item[0], item[1]))
+    if limit is not None and smallest <= limit:
+        return None
+    activations = [_largest(candidate, ACTIVATION_STAGES) for candidate in candidates]
+    known = [size for size in activations if size is not None]
+    forward = f", while forward and backward need {min(known) / GB:.3f} GB at best" if known else ""
+    where = f" on rank {rank}" if rank is not None else ""
+    target = f", over the target of {limit / GB:.3f} GB" if limit is not None else ""
+    return Verdict(
+        OPTIMIZER_BOUND,
+        f"Recompute is not the lever: every peak sits in {stage}, at least {smallest / GB:.3f} GB{where} with "
+        f"{name}{target}{forward}. Shard, shrink or offload the optimizer state instead (more data parallelism with "
+        "the distributed optimizer, BF16 moments, optimizer offload).",
+    )
+
+
+def _gap(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
+    """A candidate holds in the allocator's cache what it lacks: reserved is large, allocated is not."""
+    worst: tuple[int, str, int, int] | None = None
+    for candidate in candidates:
+        allocated, reserved = _largest(candidate, None), _reserved(candidate)
+        if allocated is None or reserved is None or reserved - allocated < FRAGMENTATION_SHARE * reserved:
+            continue
+        blocked = candidate.cause == "fragmentation" or (limit is not None and allocated <= limit < reserved)
+        gap = (reserved - allocated, candidate.name, reserved, allocated)
+        if blocked and (worst is None or gap > worst):
+            worst = gap
+    if worst is None:
+        return None
+    gap_size, name, reserved, allocated = worst
+    return Verdict(
+        RESERVED_GAP,
+        f"Recompute is not the first lever: {name} reserved {reserved / GB:.3f} GB and allocated {allocated / GB:.3f} "
+        f"GB, so {gap_size / GB:.3f} GB is cached or fragmented. Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+        "before recomputing more.",
+    )
+
+
+def _hottest(candidate: Measured) -> tuple[Stage, StageUse] | None:
+    known = [(stage, use) for stage, use in candidate.stages.items() if use.allocated is not None]
+    return max(known, key=lambda pair: (pair[1].allocated or 0, -pair[0].code), default=None)
+
+
+def _largest(candidate: Measured, stages: frozenset[Stage] | None) -> int | None:
+    return max(
+        (
+            use.allocated
+            for stage, use in candidate.stages.items()
+            if use.allocated is not None and (stages is None or stage in stages)
+        ),
+        default=None,
+    )
+
+
+def _reserved(candidate: Measured) -> int | None:
+    return max((use.reserved for use in candidate.stages.values() if use.reserved is not None), default=None)
