@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.config.schema import RECOMPUTE_KEYS
 from orchestrator.plan.candidate import Candidate, canonical, group, normalise, trial_config, trial_id
+from orchestrator.plan.plan import PlannedTrial
 from orchestrator.plan.subject import world_size_of
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL, Batch, BatchTrial
 from orchestrator.vocabulary.units import GB
@@ -31,6 +32,11 @@ class Ask:
     trial: str
     candidate: Candidate
     repeat: int = 0
+
+    @classmethod
+    def of(cls, planned: PlannedTrial, recipe_digest: str | None = None) -> Ask:
+        """What planning decided; the recipe's digest belongs to the identity of a control added for it."""
+        return cls(planned.trial, Candidate(planned.name, planned.request, recipe_digest), planned.repeat)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,270 @@
+"""Handing batches to drivers of this machine, and finding, waiting for and cancelling them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.cancel import ask_to_cancel
+from orchestrator.dispatch.launcher import Launcher
+from orchestrator.dispatch.liveness import (
+    DRIVER_FILE,
+    LOST,
+    RUNNING,
+    DriverState,
+    is_alive,
+    pid_start_time,
+    read_driver_state,
+    take_driver_lock,
+)
+from orchestrator.dispatch.local import LocalLauncher
+from orchestrator.plan.candidate import group
+from orchestrator.records import layout
+from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
+from orchestrator.records.spec import Batch
+
+DRIVER_LOG = "driver.log"
+_LOCK = ".lock"
+_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class LiveBatch:
+    """A batch whose driver is alive, and the trials that it will still run."""
+
+    batch: str
+    study: str
+    open_trials: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What a command handed over."""
+
+    batches: tuple[Batch, ...]
+    elsewhere: Mapping[str, str]
+    """Trials that were asked for and that another live batch will run, with that batch."""
+
+
+@contextlib.contextmanager
+def results_lock(results_dir: Path) -> Iterator[None]:
+    """Held while what is to be run is decided and handed over, so that two commands never run a trial twice.
+
+    Raises:
+        EnvironmentFailure: the folder cannot be written, or another command holds it for a minute.
+    """
+    batches = results_dir / "batches"
+    try:
+        layout.make_private_dir(batches)
+        layout.check_private(batches)
+        descriptor = os.open(batches / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EnvironmentFailure(f"The results folder {results_dir} cannot be used: {error}.") from error
+    try:
+        _lock_within(descriptor, _WAIT_SECONDS, results_dir)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def live_batches(results_dir: Path) -> list[LiveBatch]:
+    """Batches that a driver of this machine is working on, oldest first."""
+    found = []
+    for batch_dir in batch_dirs(results_dir):
+        if not is_alive(batch_dir):
+            continue
+        batch = read_batch(batch_dir)
+        state = _driver_state(batch_dir)
+        trials = [trial.trial for trial in batch.trials] if state is None else state.open_trials
+        found.append(LiveBatch(batch.batch, batch.study, frozenset(trials)))
+    return found
+
+
+def local_settings(
+    request: Mapping[str, Any], study: str, results_dir: Path, fingerprint: Mapping[str, Any] | None = None
+) -> BatchSettings:
+    """What the batches of a command share, from its `cluster` group."""
+    cluster = group(request, "cluster")
+    return BatchSettings(
+        study=study,
+        results_dir=str(results_dir.absolute()),
+        created_at=time.time(),
+        launcher={"kind": "local", "python": sys.executable, "setup": list(cluster.get("setup") or ())},
+        parallel_trials=int(cluster.get("parallel_trials") or 1),
+        max_attempts=1 + int(cluster.get("retries") or 0),
+        one_batch=True,
+        fingerprint=fingerprint or {},
+    )
+
+
+def submit_local(asks: Sequence[Ask], settings: BatchSettings) -> Submitted:
+    """Start a driver for these trials in the background, in a session of its own.
+
+    Trials that a live batch will run are left to it. The driver survives a closed terminal and the end of this process.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written.
+        ValueError: a request has no world size or no number of iterations.
+    """
+    results_dir = Path(settings.results_dir)
+    with results_lock(results_dir):
+        taken = {trial: live.batch for live in live_batches(results_dir) for trial in live.open_trials}
+        batches = make_batches([ask for ask in asks if ask.trial not in taken], settings)
+        try:
+            for batch in batches:
+                start_driver(write_batch(batch))
+        except OSError as error:
+            raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
+    return Submitted(tuple(batches), {ask.trial: taken[ask.trial] for ask in asks if ask.trial in taken})
+
+
+def start_driver(batch_dir: Path) -> None:
+    """Start a driver for a batch, in a session of its own; none where one is working on it already.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    lock = take_driver_lock(batch_dir)
+    if lock is None:
+        return
+    try:
+        with (batch_dir / DRIVER_LOG).open("ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "orchestrator.dispatch.driver", str(batch_dir), "--lock-fd", str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[lock],
+            )
+    finally:
+        os.close(lock)
+
+
+def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -> None:
+    """Ask a batch's driver to end these trials, or everything. It answers within a second.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written.
+    """
+    batch_dir = layout.batch_dir(results_dir, batch)
+    with results_lock(results_dir):
+        try:
+            ask_to_cancel(batch_dir, trials)
+        except OSError as error:
+            raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
+    state = _driver_state(batch_dir)
+    if state is not None and state.state == RUNNING and pid_start_time(state.pid) == state.pid_started:
+        # Only a nudge: SIGCHLD wakes the driver, and the file says what is wanted.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(state.pid, signal.SIGCHLD)
+
+
+def wait_for_end(results_dir: Path, batch: str, seconds: float) -> bool:
+    """Whether a batch's driver has ended, waiting for it at most this long."""
+    deadline = time.monotonic() + seconds
+    while is_alive(layout.batch_dir(results_dir, batch)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> list[str]:
+    """End the attempts of local drivers that were killed, with what their ranks left; the batches it did that for.
+
+    Such an attempt is cut short: its trial is open again.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written.
+    """
+    buried = []
+    with results_lock(results_dir):
+        for batch_dir in batch_dirs(results_dir):
+            state = _driver_state(batch_dir)
+            if state is None or state.state != RUNNING or state.job is not None or is_alive(batch_dir):
+                continue
+            try:
+                _close_attempts(results_dir, batch_dir, state.heartbeat, launcher or LocalLauncher())
+                write_json(batch_dir / DRIVER_FILE, dataclasses.replace(state, state=LOST, current=[], open_trials=[]))
+            except OSError as error:
+                raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
+            buried.append(batch_dir.name)
+    return buried
+
+
+def batch_dirs(results_dir: Path) -> list[Path]:
+    """Folders of the batches below a results folder that this user owns, oldest first."""
+    try:
+        entries = [entry for entry in (results_dir / "batches").iterdir() if (entry / layout.BATCH_FILE).exists()]
+    except FileNotFoundError:
+        return []
+    return sorted(entries, key=lambda entry: (entry / layout.BATCH_FILE).stat().st_mtime_ns)
+
+
+def read_batch(batch_dir: Path) -> Batch:
+    """What a batch is to run.
+
+    Raises:
+        FormatError: it is damaged, or of a newer release.
+        UntrustedFolderError: others could have written it.
+    """
+    layout.check_private(batch_dir)
+    return decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
+
+
+def write_batch(batch: Batch) -> Path:
+    """Write a batch where its driver reads it; the folder.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
+    batch_dir = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    layout.make_private_dir(batch_dir)
+    write_json(batch_dir / layout.BATCH_FILE, batch)
+    return batch_dir
+
+
+def _driver_state(batch_dir: Path) -> DriverState | None:
+    try:
+        return read_driver_state(batch_dir)
+    except FormatError:
+        return None  # as good as a driver that never spoke: its lock says whether it lives
+
+
+def _close_attempts(results_dir: Path, batch_dir: Path, last_seen: float, launcher: Launcher) -> None:
+    batch = read_batch(batch_dir)
+    for trial in dict.fromkeys(trial.trial for trial in batch.trials):
+        for run_dir in attempts.attempt_dirs(results_dir, trial):
+            record = attempts.read_attempt(run_dir)
+            if record is not None and record.batch == batch.batch and record.ended_at is None:
+                attempts.close_lost(run_dir, record, attempts.read_spec(run_dir), launcher, last_seen)
+
+
+def _lock_within(descriptor: int, seconds: float, results_dir: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise EnvironmentFailure(
+                    f"Another command has been handing over work in {results_dir} for {seconds:.0f} s. "
+                    "Try again when it has ended."
+                ) from None
+            time.sleep(_POLL_SECONDS)

@@ -1,0 +1,50 @@
+"""A trainer of a few milliseconds, for what happens around one: it walks through the stages and does as it is told.
+
+`config["fake"]` may say: `seconds` of every stage, and what `rank` does in which `stage` of which `iteration`:
+`raise`, `exit`, `kill`, `kill_supervisor`, `hang`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from orchestrator.records.rank import IterationRecord  # noqa: F401  what a recorder's caller may build
+from orchestrator.vocabulary import Stage
+
+STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER_STEP)
+
+
+def train(spec: Any, recorder: Any, rank: int, world_size: int, local_rank: int) -> None:
+    told = spec.config.get("fake", {})
+    for stage in (Stage.DISTRIBUTED_INIT, Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD):
+        with recorder.stage(stage):
+            _do(told, rank, stage, 0)
+    recorder.optimizer_state_exists()
+    for iteration in range(1, spec.train_iters + 1):
+        recorder.begin_iteration(iteration)
+        for stage in STAGES:
+            with recorder.stage(stage):
+                time.sleep(told.get("seconds", 0.0))
+                _do(told, rank, stage, iteration)
+        recorder.end_iteration(1.0, 2.5 / iteration, 1.0, False, False, None)
+        if iteration == spec.steady_window[1]:
+            recorder.measured()
+
+
+def _do(told: dict[str, Any], rank: int, stage: Stage, iteration: int) -> None:
+    if told.get("stage") != stage.value or told.get("iteration", 0) != iteration or rank not in told.get("ranks", [0]):
+        return
+    what = told["what"]
+    if what == "raise":
+        raise RuntimeError("as it was told")
+    if what == "exit":
+        sys.exit(3)
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "kill_supervisor":
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
