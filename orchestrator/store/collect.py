@@ -15,15 +15,15 @@ from pathlib import Path
 from sqlalchemy import Connection, bindparam, select, update
 
 from orchestrator.records import layout
-from orchestrator.records.jsonfile import decode, read_json
+from orchestrator.records.jsonfile import FormatError, decode, read_json
 from orchestrator.records.spec import Batch
 from orchestrator.store.database import Store
 from orchestrator.store.die_with_parent import die_with_parent
 from orchestrator.store.models import Source
 from orchestrator.store.plans import PlanRecord, write_plan
 from orchestrator.store.prepare import PreparedAttempt, Problem, prepare
-from orchestrator.store.scan import Seen, batch_files, changed_attempts, changed_files, plan_files
-from orchestrator.store.write import insert_missing, pieces, table_of, write_attempts, write_batch
+from orchestrator.store.scan import Seen, batch_files, changed_attempts, changed_files, driver_files, plan_files
+from orchestrator.store.write import insert_missing, pieces, table_of, write_attempts, write_batch, write_driver_state
 
 _RANKS_A_TRANSACTION = 400
 _RANKS_FOR_WORKERS = 400
@@ -111,6 +111,12 @@ def _collect_files(
             batch = decode(Batch, read_json(Path(seen.path)), seen.path)
             write_batch(connection, batch, str(Path(seen.path).parent), user)
             collected.batches += 1
+    for seen in changed_files(driver_files(results_dir), known):
+        with _one_file(store, seen, collected) as connection:
+            state = read_json(Path(seen.path))
+            if not isinstance(state, dict):
+                raise FormatError(f"{seen.path}: expected an object")
+            write_driver_state(connection, Path(seen.path).parent.name, state)
 
 
 @contextmanager

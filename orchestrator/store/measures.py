@@ -41,6 +41,8 @@ class AttemptFigures:
     tflops_per_gpu: float | None = None
     losses: list[list[Any]] = field(default_factory=list)
     last_loss: float | None = None
+    replays: int | None = None
+    """Times that ranks entered the replay stage."""
 
 
 def window_peaks(record: RankRecord, iteration_stages: Sequence[Sequence[Mapping[str, Any]]], last: int) -> WindowPeaks:
@@ -101,6 +103,7 @@ def attempt_figures(
         tflops_per_gpu=statistics.fmean(tflops) if tflops else None,
         losses=losses,
         last_loss=finite[-1] if finite else None,
+        replays=_replays(ranks.values()),
     )
 
 
@@ -145,6 +148,13 @@ def _window_steps(records: Iterable[RankRecord], window: tuple[int, int]) -> lis
     if total == 0 or any(counts.get(number, 0) < total for number in wanted):
         return []
     return [slowest[number] for number in wanted]
+
+
+def _replays(records: Iterable[RankRecord]) -> int | None:
+    recorded = [record.stages for record in records if record.stages]
+    if not recorded:
+        return None
+    return sum(row.entries for stages in recorded for row in stages if row.stage is Stage.REPLAY)
 
 
 def _losses(record: RankRecord) -> list[list[Any]]:

@@ -96,6 +96,11 @@ class Batch(Base):
     user: Mapped[Prose | None]
     folder: Mapped[Prose]
     launcher: Mapped[dict[str, Any]]
+    state: Mapped[Word | None]
+    """What its driver last said: `running`, `finished`, `cancelled`, ...; NULL where it has not begun."""
+    host: Mapped[Prose | None]
+    heartbeat: Mapped[float | None]
+    job: Mapped[dict[str, Any] | None]
     parallel_trials: Mapped[int]
     max_attempts: Mapped[int]
 
@@ -134,7 +139,7 @@ class Attempt(Base):
     """One execution of a trial, what was derived from its ranks' records, and its figures over all ranks."""
 
     __tablename__ = "attempts"
-    __table_args__ = (Index("ix_attempts_trial_decides", "trial_id", "decides"),)
+    __table_args__ = (Index("ix_attempts_trial_decides", "trial_id", "decides", "state", "label"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     uid: Mapped[Digest] = mapped_column(unique=True)
@@ -151,10 +156,6 @@ class Attempt(Base):
     state: Mapped[Word]
     started_at: Mapped[float | None]
     ended_at: Mapped[float | None]
-    record: Mapped[dict[str, Any] | None]
-    """What the driver wrote of it."""
-    spec: Mapped[dict[str, Any] | None]
-    """What its ranks were given, the configuration left out."""
 
     decides: Mapped[bool]
     """Whether this attempt speaks for its trial: the newest with a result, else the newest."""
@@ -162,15 +163,8 @@ class Attempt(Base):
     cause: Mapped[Word | None]
     stage: Mapped[Word | None]
     rank: Mapped[int | None]
-    also_ranks: Mapped[list[Any] | None]
     iteration: Mapped[int | None]
     """The last that every rank completed."""
-    rules: Mapped[list[Any] | None]
-    evidence: Mapped[list[Any] | None]
-    """The lines that decided."""
-    notes: Mapped[list[Any] | None]
-    failed_allocation: Mapped[dict[str, Any] | None]
-    """The numbers of the allocation that failed."""
     classifier: Mapped[Word | None]
 
     match_key: Mapped[Digest | None] = mapped_column(index=True)
@@ -178,7 +172,6 @@ class Attempt(Base):
     device_kind: Mapped[Word | None]
     device_name: Mapped[Prose | None]
     device_capacity: Mapped[Size | None]
-    hosts: Mapped[list[Any] | None]
     software_hash: Mapped[Digest | None] = mapped_column(ForeignKey("software.hash"), index=True)
     effective_hash: Mapped[Digest | None] = mapped_column(ForeignKey("effective.hash"), index=True)
     peak_allocated: Mapped[Size | None]
@@ -195,12 +188,28 @@ class Attempt(Base):
     step_count: Mapped[int | None]
     tflops_per_gpu: Mapped[float | None]
     last_loss: Mapped[float | None]
+    replays: Mapped[Size | None]
+    """Times that ranks entered the replay stage; NULL where no stage was recorded."""
+    allocator_retries: Mapped[Size | None]
+    allocator_ooms: Mapped[Size | None]
+
+    # Last, since SQLite reads a row from its beginning: what is long.
+    record: Mapped[dict[str, Any] | None]
+    """What the driver wrote of it."""
+    spec: Mapped[dict[str, Any] | None]
+    """What its ranks were given, the configuration left out."""
+    also_ranks: Mapped[list[Any] | None]
+    rules: Mapped[list[Any] | None]
+    evidence: Mapped[list[Any] | None]
+    """The lines that decided."""
+    notes: Mapped[list[Any] | None]
+    failed_allocation: Mapped[dict[str, Any] | None]
+    """The numbers of the allocation that failed."""
+    hosts: Mapped[list[Any] | None]
     losses: Mapped[list[Any] | None]
     """`[iteration, loss]` of the lowest rank that has losses; a loss that is not finite is its name."""
     stage_peaks: Mapped[dict[str, Any] | None]
     """Stage to `[allocated, its rank, reserved, its rank]` over all ranks, to the window's end."""
-    allocator_retries: Mapped[Size | None]
-    allocator_ooms: Mapped[Size | None]
 
 
 class Rank(Base):

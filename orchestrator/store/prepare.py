@@ -14,8 +14,9 @@ from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, encode, read_json
 from orchestrator.records.rank import RankRecord
 from orchestrator.records.spec import AttemptRecord, TrialSpec
+from orchestrator.select.match import Measured, match_key
 from orchestrator.store.clean import check_numbers, clean, clean_text, digest
-from orchestrator.store.evidence import pack
+from orchestrator.store.evidence import LEFT_OUT, pack
 from orchestrator.store.measures import AttemptFigures, WindowPeaks, attempt_figures, largest, window_peaks
 
 Row = dict[str, Any]
@@ -171,7 +172,8 @@ def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:
     raw = read_json(path)
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: expected an object")
-    packed = pack(raw)
+    rest = {key: value for key, value in raw.items() if key not in ("iterations", "stages", *LEFT_OUT)}
+    packed = pack({**raw, **clean(rest)})
     stages: list[list[Row]] = []
     for iteration in raw.get("iterations") or []:
         # The rows of stages by iteration, most of the file, stay as they are: they are packed, not decoded.
@@ -221,6 +223,7 @@ def _assemble(
         **outcome_columns(judge(attempt, spec, records), ended=ended),
         **_figure_columns(figures),
         **_device_columns(records),
+        "match_key": _match_key(attempt, spec, records),
     }
     return PreparedAttempt(folder, attempt, spec, attempt_uid(attempt), columns, ranks, software, effective, problems)
 
@@ -231,6 +234,27 @@ def _spec_row(spec: TrialSpec | None) -> Row | None:
     row: Row = clean(encode(spec))
     del row["config"]
     return row
+
+
+def _match_key(attempt: AttemptRecord, spec: TrialSpec | None, records: Mapping[int, RankRecord]) -> str | None:
+    """The key of an attempt that had an effective configuration; others join by their request when compared."""
+    first = next((record for record in records.values() if record.effective), None)
+    if first is None or first.effective is None or spec is None:
+        return None
+    device = next((record.device for record in records.values() if record.device is not None), None)
+    software = next((record.software for record in records.values() if record.software), {})
+    measured = Measured(
+        effective=clean(first.effective),
+        software=clean(software),
+        environment=clean(spec.environment),
+        device_kind=device.kind if device else None,
+        device_name=clean_text(device.name) if device and device.name else None,
+        world_size=attempt.world_size,
+        memory_limit=spec.memory_limit_bytes,
+        steady_window=spec.steady_window,
+        requested=clean(spec.config),
+    )
+    return match_key(measured).digest
 
 
 def _figure_columns(figures: AttemptFigures) -> Row:
@@ -249,6 +273,7 @@ def _figure_columns(figures: AttemptFigures) -> Row:
         "last_loss": figures.last_loss,
         "losses": figures.losses,
         "stage_peaks": figures.stage_peaks,
+        "replays": figures.replays,
     }
 
 

@@ -66,6 +66,11 @@ def batch_files(results_dir: Path) -> list[Path]:
     return [Path(entry.path) / layout.BATCH_FILE for entry in _folders(str(results_dir / "batches"))]
 
 
+def driver_files(results_dir: Path) -> list[Path]:
+    """What drivers say of themselves; absent where one has not begun."""
+    return [Path(entry.path) / "driver.json" for entry in _folders(str(results_dir / "batches"))]
+
+
 def plan_files(results_dir: Path) -> list[Path]:
     folder = results_dir / PLANS
     return sorted(path for path in folder.glob("*.json") if not path.name.startswith(".")) if folder.is_dir() else []

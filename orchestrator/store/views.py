@@ -17,9 +17,12 @@ class View:
 _TRIALS = """
 SELECT s.name AS study, st.name AS name, t.id AS trial, st.role AS role, t.repeat AS repeat, t.origin AS origin,
     CASE WHEN a.label IS NOT NULL THEN a.label WHEN st.status = 'rejected' THEN 'rejected' END AS label,
-    CASE WHEN a.state IS NOT NULL THEN a.state WHEN st.status = 'rejected' THEN 'rejected'
-         WHEN EXISTS (SELECT 1 FROM batch_trials bt WHERE bt.trial_id = t.id) THEN 'pending'
-         ELSE 'planned' END AS state,
+    CASE WHEN a.state = 'ended' AND a.label IS NULL THEN 'unfinished'
+         WHEN a.state IS NOT NULL THEN a.state
+         WHEN st.status = 'rejected' THEN 'rejected'
+         WHEN EXISTS (SELECT 1 FROM batch_trials bt JOIN batches b ON b.id = bt.batch_id
+                      WHERE bt.trial_id = t.id AND (b.state IS NULL OR b.state IN ('running', 'handed-over')))
+         THEN 'pending' ELSE 'planned' END AS state,
     a.cause AS cause, a.stage AS stage, a.rank AS rank, a.iteration AS iteration,
     t.recompute_granularity AS granularity, t.recompute_modules AS modules, t.recompute_method AS method,
     t.recompute_num_layers AS num_layers, t.is_control AS is_control, t.trainer AS trainer,

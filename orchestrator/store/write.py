@@ -103,6 +103,18 @@ def write_batch(connection: Connection, batch: Batch, folder: str, user: str | N
     add_members(connection, study, [(trial.trial, trial.name, trial.role) for trial in batch.trials])
 
 
+def write_driver_state(connection: Connection, batch: str, state: Row) -> None:
+    """What a batch's driver last said of itself."""
+    job = state.get("job")
+    values = {
+        "state": clean_text(str(state.get("state"))),
+        "host": clean_text(str(state.get("host"))),
+        "heartbeat": state["heartbeat"] if isinstance(state.get("heartbeat"), float) else None,
+        "job": clean(job) if isinstance(job, dict) else None,
+    }
+    connection.execute(update(BatchRow).where(BatchRow.id == batch).values(**values))
+
+
 def add_members(connection: Connection, study: int, trials: Iterable[tuple[str, str, str]]) -> None:
     """Add trials to a study that no plan told of, after those it has."""
     known = set(connection.execute(select(StudyTrial.trial_id).where(StudyTrial.study_id == study)).scalars())
