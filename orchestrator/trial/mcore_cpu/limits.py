@@ -1,0 +1,215 @@
+"""What this trainer cannot do, each limit with its reason, and the divisions that Megatron checks when it starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.trial.mcore_cpu.request import RejectedError, Request
+from orchestrator.vocabulary import Stage
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One setting of `model` that only CUDA can do: `allowed` are the values that it may have here."""
+
+    setting: str
+    allowed: tuple[Any, ...]
+    reason: str
+
+
+_FUSED = "a fused CUDA kernel"
+_TE = "Transformer Engine, which has no CPU build"
+
+LIMITS = (
+    Limit("enable_cuda_graph", (False, None), "CUDA graphs"),
+    Limit("cuda_graph_impl", ("none", None), "CUDA graphs"),
+    Limit("is_hybrid_model", (False, None), "the Mamba kernels, which are CUDA only"),
+    Limit("hybrid_override_pattern", (None,), "the Mamba kernels, which are CUDA only"),
+    Limit("mamba_num_heads", (None,), "the Mamba kernels, which are CUDA only"),
+    Limit("experimental_attention_variant", (None,), "the kernels of that attention, which are CUDA only"),
+    Limit("attention_backend", ("auto", "unfused", "local", None), f"{_TE}: here attention is unfused"),
+    Limit("apply_rope_fusion", (False, None), _FUSED),
+    Limit("masked_softmax_fusion", (False, None), _FUSED),
+    Limit("gradient_accumulation_fusion", (False, None), _FUSED),
+    Limit("persist_layer_norm", (False, None), _FUSED),
+    Limit("moe_permute_fusion", (False, None), _TE),
+    Limit("moe_router_fusion", (False, None), _TE),
+    Limit("moe_use_legacy_grouped_gemm", (False, None), "the grouped_gemm library, which is CUDA only"),
+    Limit("moe_enable_deepep", (False, None), "DeepEP, which is CUDA only"),
+    Limit("moe_token_dispatcher_type", ("alltoall", "allgather", None), "DeepEP or HybridEP, which are CUDA only"),
+    Limit("moe_shared_expert_overlap", (False, None), "a second CUDA stream"),
+    Limit("overlap_moe_expert_parallel_comm", (False, None), "a second CUDA stream"),
+    Limit("delay_wgrad_compute", (False, None), _TE),
+    Limit("moe_latent_size", (None,), _TE),
+    Limit("layernorm_zero_centered_gamma", (False, None), _TE),
+    Limit("cpu_offloading", (False, None), _TE),
+    Limit("fine_grained_activation_offloading", (False, None), "a second CUDA stream"),
+    Limit("use_te_activation_func", (False, None), _TE),
+    Limit("fp8", (None,), _TE),
+    Limit("fp4", (None,), _TE),
+)
+
+
+def check_limits(request: Request) -> None:
+    """Refuse what cannot work here.
+
+    Raises:
+        RejectedError: the first problem found, with what would work.
+    """
+    for problem in _problems(request):
+        raise RejectedError(problem)
+
+
+def check_modules(modules: Sequence[str] | None, allowed: Sequence[str], version: str) -> None:
+    """Refuse labels that the installed Megatron Core does not know.
+
+    Raises:
+        RejectedError: with the nearest label and the allowed list.
+    """
+    for label in modules or ():
+        if label not in allowed:
+            near = difflib.get_close_matches(str(label), allowed, n=1, cutoff=0.4)
+            raise RejectedError(
+                f"recompute_modules: {label!r} is not a label of Megatron Core {version}"
+                + (f": did you mean {near[0]}?" if near else "")
+                + f" Allowed are {', '.join(sorted(allowed))}."
+            )
+
+
+def _problems(request: Request) -> Iterator[str]:
+    yield from _device_problems(request)
+    yield from _layout_problems(request)
+    yield from _training_problems(request)
+    yield from _recompute_problems(request)
+    yield from _fault_problems(request)
+
+
+def _device_problems(request: Request) -> Iterator[str]:
+    for limit in LIMITS:
+        if limit.setting in request.transformer and request.transformer[limit.setting] not in limit.allowed:
+            yield (
+                f"model.{limit.setting}={request.transformer[limit.setting]} needs {limit.reason}; with "
+                f"trainer=mcore_cpu use {_choice(limit.allowed)}, or trainer=bridge"
+            )
+    if request.params_dtype not in ("fp32", "bf16"):
+        yield f"precision.params_dtype={request.params_dtype} is not possible on CPU: use fp32 or bf16"
+    precision = request.precision
+    for name in ("fp8", "fp8_recipe", "recipe_name"):
+        if precision.get(name) is not None:
+            yield f"precision.{name}={precision[name]} needs {_TE}: use null, or trainer=bridge"
+    if precision.get("use_precision_aware_optimizer"):
+        yield f"precision.use_precision_aware_optimizer=true needs {_TE}: use false, or trainer=bridge"
+    for name in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
+        if precision.get(name, "fp32") != "fp32":
+            yield (
+                f"precision.{name}={precision[name]} needs the precision-aware optimizer of Transformer Engine: "
+                "use fp32, or trainer=bridge"
+            )
+
+
+def _layout_problems(request: Request) -> Iterator[str]:
+    layout, world = request.parallelism, request.world_size
+    for name in ("tp", "pp", "cp", "ep"):
+        if getattr(layout, name) < 1:
+            yield f"parallelism.{name}={getattr(layout, name)} must be 1 or more"
+    if layout.cp > 1:
+        yield f"parallelism.cp={layout.cp} needs the attention of {_TE}: use cp=1, or trainer=bridge"
+    model = layout.tp * layout.pp * layout.cp
+    if world % model:
+        yield f"parallelism.world_size={world} is not a multiple of tp*pp*cp={model}"
+    experts = layout.expert_tp * layout.ep * layout.pp
+    if world % experts:
+        yield f"parallelism.world_size={world} is not a multiple of etp*ep*pp={experts}"
+    num_experts = request.transformer.get("num_moe_experts")
+    if num_experts is None and layout.etp not in (None, 1, layout.tp):
+        yield f"parallelism.etp={layout.etp} needs experts: set model.num_moe_experts, or leave etp null"
+    if num_experts is not None and layout.tp > 1 and not layout.sequence_parallel:
+        yield (
+            f"parallelism.tp={layout.tp} with experts needs sequence parallelism in training "
+            "(MoELayer.forward refuses it): set parallelism.sequence_parallel=true"
+        )
+    yield from _pipeline_problems(request)
+
+
+def _pipeline_problems(request: Request) -> Iterator[str]:
+    layout, layers = request.parallelism, request.transformer.get("num_layers")
+    if layout.vpp is not None and layout.pp < 2:
+        yield f"parallelism.vpp={layout.vpp} needs a pipeline: set parallelism.pp to 2 or more, or vpp to null"
+    if layout.layout is not None or not isinstance(layers, int):
+        return
+    first, last = (request.transformer.get(f"num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
+    if first is None and last is None and layers % (layout.pp * (layout.vpp or 1)):
+        yield (
+            f"model.num_layers={layers} does not divide into pp*vpp={layout.pp * (layout.vpp or 1)} equal parts: "
+            "change model.num_layers, parallelism.pp or parallelism.vpp, or give parallelism.layout"
+        )
+
+
+def _training_problems(request: Request) -> Iterator[str]:
+    training, layout = request.training, request.parallelism
+    for name in ("seq_length", "micro_batch_size", "global_batch_size", "train_iters"):
+        value = getattr(training, name)
+        if not isinstance(value, int) or value < 1:
+            yield f"training.{name}={value} must be a whole number above zero"
+    one_pass = training.micro_batch_size * request.data_parallel
+    if training.global_batch_size % one_pass:
+        yield (
+            f"training.global_batch_size={training.global_batch_size} is not a multiple of micro_batch_size times "
+            f"the data-parallel size ({training.micro_batch_size} x {request.data_parallel} = {one_pass})"
+        )
+    if layout.vpp is not None and request.num_microbatches % layout.pp:
+        yield (
+            f"with parallelism.vpp={layout.vpp} the number of microbatches ({request.num_microbatches}) must be a "
+            f"multiple of pp={layout.pp}: change training.global_batch_size or training.micro_batch_size"
+        )
+    if layout.sequence_parallel and training.seq_length % layout.tp:
+        yield f"training.seq_length={training.seq_length} is not a multiple of tp={layout.tp}"
+    if request.model.get("vocab_size") is None:
+        yield "model.vocab_size is missing"
+    embedding = request.model.get("position_embedding_type", "rope")
+    if embedding not in ("rope", "learned_absolute", "none"):
+        yield f"model.position_embedding_type={embedding} is not supported here: use rope, learned_absolute or none"
+
+
+def _recompute_problems(request: Request) -> Iterator[str]:
+    recompute = request.recompute
+    if recompute.granularity not in (None, "selective", "full"):
+        yield f"recompute_granularity={recompute.granularity} is none of selective, full and null"
+    uniform = recompute.granularity == "full" and recompute.method == "uniform"
+    if uniform and request.transformer.get("mtp_num_layers") and recompute.num_layers != 1:
+        yield (
+            f"recompute_num_layers={recompute.num_layers}: full uniform recompute of multi-token prediction "
+            "needs recompute_num_layers=1 (MultiTokenPredictionLayer)"
+        )
+    options = request.options
+    if options.overlap_param_gather and not (options.use_distributed_optimizer and options.overlap_grad_reduce):
+        yield (
+            "trainer.overlap_param_gather=true needs trainer.use_distributed_optimizer=true and "
+            "trainer.overlap_grad_reduce=true"
+        )
+
+
+FAULT_KINDS = ("oom", "sleep", "nan", "kill", "exit", "raise", "segfault")
+_NAN_STAGES = ("forward", "backward", "replay", "grad_sync", "optimizer_init", "optimizer_step")
+
+
+def _fault_problems(request: Request) -> Iterator[str]:
+    fault = request.options.fault
+    if fault is None:
+        return
+    if fault.kind not in FAULT_KINDS:
+        yield f"trainer.fault.kind={fault.kind} is none of {', '.join(FAULT_KINDS)}"
+    if fault.stage not in [stage.value for stage in Stage]:
+        yield f"trainer.fault.stage={fault.stage} is not a stage"
+    if fault.kind == "nan" and fault.stage not in _NAN_STAGES:
+        yield f"trainer.fault: a gradient can only become NaN in {', '.join(_NAN_STAGES)}, not in {fault.stage}"
+    if not 0 <= fault.rank < request.world_size:
+        yield f"trainer.fault.rank={fault.rank} is not one of the {request.world_size} ranks"
+
+
+def _choice(values: tuple[Any, ...]) -> str:
+    words = ["null" if value is None else str(value).lower() for value in values]
+    return " or ".join(words[:2]) if len(words) < 3 else ", ".join(words)
