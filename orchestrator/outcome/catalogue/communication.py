@@ -1,0 +1,110 @@
+"""What ranks say when a collective, a socket or a store fails: more often than not, because another rank did."""
+
+from __future__ import annotations
+
+from orchestrator.outcome.rule import Rule, Weight
+from orchestrator.vocabulary import Cause, Stage
+
+COMMUNICATION_RULES = (
+    Rule(
+        "communication.watchdog-timeout",
+        Cause.HANG,
+        ("collective operation timeout", "watchdog got stuck", "eartbeat monitor timed out", "monitoredBarrier"),
+        r"Watchdog caught collective operation timeout|watchdog got stuck|[Hh]eartbeat monitor timed out|"
+        r"monitoredBarrier.*(?:timed out|received errors|failed)|failed to pass monitoredBarrier",
+        "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=305, OpType=ALLREDUCE, NumelIn=1, "
+        "NumelOut=1, Timeout(ms)=600000) ran for 600381 milliseconds before timing out.",
+        weight=Weight.WAITED,
+    ),
+    Rule(
+        "communication.heartbeat",
+        Cause.HANG,
+        ("eartbeat", "no progress", "No progress", "ob hang", "stalled"),
+        r"(?i)(?:did not get|no|missed|lost) (?:a )?(?:subsequent |initial |section )?heartbeats?\b.*|"
+        r"heartbeat (?:timeout|timed out)|\bno progress (?:for|in|since)\b|\bstalled (?:for|since) \d+",
+        "Did not get subsequent heartbeat. Waited 180.00 seconds.",
+        weight=Weight.WAITED,
+    ),
+    Rule(
+        "communication.collective-timeout",
+        Cause.HANG,
+        ("timed out", "imed out", "imeout"),
+        r"Some NCCL operations have failed or timed out|NCCL.*\bcollective.*\btimed? ?out\b|"
+        r"\[[^\]]*\.cc?:\d+\] Timed out waiting \d+ms for (?:recv|send) operation",
+        "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, "
+        "subsequent GPU "
+        "operations might run on corrupted/incomplete data.",
+        weight=Weight.WAITED,
+    ),
+    Rule(
+        "communication.rendezvous",
+        Cause.COMMUNICATION,
+        (
+            "endezvous",
+            "TCPStore",
+            "client socket",
+            "server socket",
+            "DistStoreError",
+            "DistNetworkError",
+            "waiting for clients",
+        ),
+        r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
+        r"DistStoreError|DistNetworkError|TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
+        "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
+        "connect to "
+        "(node01, 29500).",
+        weight=Weight.WAITED,
+        stage=Stage.DISTRIBUTED_INIT,
+    ),
+    Rule(
+        "communication.connect",
+        Cause.COMMUNICATION,
+        ("connectFullMesh", "Connection refused", "No route to host", "service not known", "Address already in use"),
+        r"Gloo connectFullMesh failed|Connection refused|No route to host|Name or service not known|"
+        r"Address already in use",
+        "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+        weight=Weight.WAITED,
+        stage=Stage.DISTRIBUTED_INIT,
+    ),
+    Rule(
+        "communication.nccl",
+        Cause.COMMUNICATION,
+        (
+            "NCCL error",
+            "ncclSystemError",
+            "ncclRemoteError",
+            "ncclInternalError",
+            "ncclUnhandled",
+            "DistBackendError",
+            "ncclInvalid",
+        ),
+        r"NCCL error|nccl(?:System|Remote|Internal)Error|ncclUnhandled(?:Cuda|System)?Error|DistBackendError|"
+        r"ncclInvalid(?:Usage|Argument)",
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, remote process exited or "
+        "there was "
+        "a network error, NCCL version 2.19.3",
+        weight=Weight.WAITED,
+    ),
+    Rule(
+        "communication.peer",
+        Cause.COMMUNICATION,
+        (
+            "by peer",
+            "by remote peer",
+            "Broken pipe",
+            "IBV_WC_",
+            "Got completion",
+            "connection abort",
+            "Socket recv failed",
+            "Connection closed",
+            "onnection reset",
+            "gloo/transport",
+            "remote process exited",
+        ),
+        r"[Cc]onnection (?:reset|closed) by (?:remote )?peer|\bBroken pipe\b|IBV_WC_(?!SUCCESS)|"
+        r"NET/IB *: Got completion|Software caused connection abort|Socket recv failed|"
+        r"gloo/transport/.*(?:[Cc]onnection|[Rr]ead error|[Ww]rite error|timed out)|remote process exited",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:34567",
+        weight=Weight.WAITED,
+    ),
+)

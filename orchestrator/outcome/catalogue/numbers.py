@@ -1,0 +1,42 @@
+"""What a trainer says when its numbers are no numbers."""
+
+from __future__ import annotations
+
+from orchestrator.outcome.rule import Rule
+from orchestrator.vocabulary import Cause, Stage
+
+NUMBERS_RULES = (
+    Rule(
+        "numbers.local-grad-norm",
+        Cause.NON_FINITE,
+        ("local grad norm",),
+        r"(?i)found (?:nan|inf)\w* in local grad norm",
+        "message='found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
+        "communication collective'",
+        stage=Stage.GRAD_SYNC,
+    ),
+    Rule(
+        "numbers.local-loss",
+        Cause.NON_FINITE,
+        ("local forward loss", "oss is ", "oss=", "oss became"),
+        r"(?i)(?:nan|inf)\w* in local forward loss|\bloss (?:is|became|was) (?:nan|inf|not finite|infinite)|"
+        r"\bloss=(?:nan|inf)\b",
+        "ValueError: Rank 3, node node01, device 3, iteration 12: Unexpected result nan "
+        "(message='found NaN in local forward loss calculation')",
+        stage=Stage.FORWARD,
+    ),
+    Rule(
+        "numbers.unexpected-result",
+        Cause.NON_FINITE,
+        ("nexpected result",),
+        r"[Uu]nexpected result (?:nan|inf|-inf)",
+        "Unexpected result nan on rank 3 at iteration #3 invocation #2",
+    ),
+    Rule(
+        "numbers.loss-scale",
+        Cause.NON_FINITE,
+        ("loss scale", "FloatingPointError"),
+        r"(?i)minimum loss scale reached|loss scale already at minimum|FloatingPointError:.*(?:nan|inf)",
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+    ),
+)

@@ -1,0 +1,86 @@
+"""How processes end, in the words of the kernel, the launcher and the shell."""
+
+from __future__ import annotations
+
+from orchestrator.outcome.rule import Rule, Weight
+from orchestrator.vocabulary import Cause
+
+PROCESS_RULES = (
+    Rule(
+        "process.segfault",
+        Cause.CRASH,
+        (
+            "egmentation fault",
+            "egfault",
+            "signal 11",
+            "SIGSEGV",
+            "Floating point exception",
+            "Bus error",
+            "SIGBUS",
+            "double free",
+            "corrupted",
+            "invalid pointer",
+            "Illegal instruction",
+        ),
+        r"(?i:segmentation fault|segfault encountered|caught signal 11)|signal 11 \(SIGSEGV\)|"
+        r"(?:^|: )Floating point exception|(?:^|: )Bus error|signal 7 \(SIGBUS\)|double free or corruption|"
+        r"(?:malloc|free)\(\): (?:corrupted|invalid)|munmap_chunk\(\): invalid pointer|(?:^|: )Illegal instruction",
+        "!!!!!!! Segfault encountered !!!!!!!",
+        weight=Weight.SIGNAL,
+    ),
+    Rule(
+        "process.killed",
+        Cause.CRASH,
+        ("exitcode", "SIGKILL", "Killed", "exited on signal", "(Killed)"),
+        r"exitcode *: *-(?:9|11|7|4|8)\b|signal 9 \(SIGKILL\) received|exited on signal (?:9|11|7|4|8)\b|"
+        r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|^\S*: line \d+: +\d+ Killed\b",
+        "torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 7331)",
+        weight=Weight.SIGNAL,
+    ),
+    Rule(
+        "process.worker-died",
+        Cause.CRASH,
+        ("worker process has died", "orker unexpectedly exits", "ActorDiedError", "exited unexpectedly"),
+        r"worker process has died|[Ww]orker unexpectedly exits|DataLoader worker .* exited unexpectedly|"
+        r"ActorDiedError",
+        "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit "
+        "detail: Worker "
+        "unexpectedly exits with a connection error code 2. End of file.",
+        weight=Weight.WAITED,
+    ),
+    Rule(
+        "process.aborted",
+        Cause.CRASH,
+        ("exitcode", "SIGABRT", "Aborted", "terminate called"),
+        r"exitcode *: *-6\b|signal 6 \(SIGABRT\)|tasks? [\d,-]+: Aborted|^Aborted\b|terminate called (?:after|"
+        r"without)",
+        "srun: error: node01: task 3: Aborted (core dumped)",
+        weight=Weight.ECHO,
+    ),
+    Rule(
+        "process.ended-from-outside",
+        Cause.CANCELLED,
+        ("death signal", "SIGHUP", "KeyboardInterrupt", "got signal", "SIGINT"),
+        r"[Rr]eceived \S+ death signal|closing signal SIG(?:HUP|INT)|KeyboardInterrupt|got signal: (?:1|2|15)\b|"
+        r"SignalException",
+        "WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers",
+        weight=Weight.ECHO,
+    ),
+    Rule(
+        "process.ended-with-others",
+        Cause.CASCADE,
+        (
+            "closing signal",
+            "SIGTERM",
+            "exitcode",
+            "xited with exit code",
+            "ChildFailedError",
+            "MPI_ABORT",
+            "Terminated",
+        ),
+        r"closing signal SIGTERM|via Signals\.SIGTERM|exitcode *: *(?:[1-9]\d*|-15|-2)\b|[Ee]xited with exit code|"
+        r"ChildFailedError|MPI_ABORT was invoked|tasks? [\d,-]+: Terminated|signal 15 \(SIGTERM\)",
+        "srun: error: node01: task 3: Exited with exit code 1",
+        weight=Weight.ECHO,
+    ),
+)

@@ -1,0 +1,88 @@
+"""What an exception means: its wording first, then where it was raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.outcome.catalogue import REMARK_RULES, RULES
+from orchestrator.outcome.device_memory import DeviceMemory, cause_of_full_device, read_device_memory
+from orchestrator.outcome.frames import SourceFrame, stage_of
+from orchestrator.outcome.rule import Rule, Weight, first_match
+from orchestrator.vocabulary import Cause, Stage
+
+_REFUSALS = ("AssertionError", "ValueError", "NotImplementedError", "TypeError", "KeyError", "AttributeError")
+_REFUSING_STAGES = frozenset({Stage.VALIDATE})
+_BUILDING_STAGES = frozenset({Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD, Stage.DISTRIBUTED_INIT})
+_BEFORE_ANY_MEMORY = frozenset({Stage.LAUNCH, Stage.STARTUP, Stage.DISTRIBUTED_INIT})
+_PINNING = ("pin_memory", "cudaHostRegister", "cudaHostAlloc", "register_pinned")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one text says."""
+
+    cause: Cause
+    weight: Weight
+    stage: Stage
+    rules: tuple[str, ...]
+    line: str
+    memory: DeviceMemory | None = None
+
+
+def judge_text(lines: Iterable[str], stage: Stage = Stage.UNKNOWN) -> Verdict | None:
+    """The weightiest thing that lines of one process say, the first of equals; None where no rule knows any."""
+    best: tuple[Rule, str] | None = None
+    for line in lines:
+        if first_match(REMARK_RULES, line) is not None:
+            continue
+        rule = first_match(RULES, line)
+        if rule is not None and (best is None or rule.weight < best[0].weight):
+            best = (rule, line)
+            if rule.weight is Weight.ROOT:
+                break
+    return None if best is None else verdict_of(best[0], best[1], stage)
+
+
+def judge_exception(
+    kind: str, message: str, frames: Sequence[SourceFrame] = (), seam: Stage | None = None, chain: Sequence[str] = ()
+) -> Verdict:
+    """What an exception means. A known seam outranks the frames; an exception that no rule knows is `unknown`."""
+    stage, frame_rule = stage_of(frames)
+    if seam is not None and seam is not Stage.UNKNOWN:
+        stage, frame_rule = seam, "seam.stage"
+    located = () if frame_rule is None else (frame_rule,)
+    texts = [f"{kind}: {message}".strip(": "), *chain]
+    found = judge_text([line for text in texts for line in text.splitlines()], stage)
+    code = frames[-1].code if frames else ""
+    if any(word in code for word in _PINNING) and ("CUDA error" in message or "out of memory" in message):
+        return Verdict(Cause.HOST_OOM, Weight.ROOT, stage, ("host.pinned-memory", *located), texts[0].splitlines()[0])
+    name = kind.rpartition(".")[2]
+    if (found is None or found.weight is not Weight.ROOT) and name in _REFUSALS:
+        refused = stage in _REFUSING_STAGES or (stage in _BUILDING_STAGES and name in _REFUSALS[:3])
+        if refused:
+            line = texts[0].splitlines()[0]
+            return Verdict(Cause.INVALID_CONFIG, Weight.ROOT, stage, ("software.refused", *located), line)
+    if found is None:
+        line = (texts[0].splitlines() or [""])[0]
+        return Verdict(Cause.UNKNOWN, Weight.VAGUE, stage, ("exception.unknown", *located), line)
+    return Verdict(found.cause, found.weight, found.stage, (*found.rules, *located), found.line, found.memory)
+
+
+def verdict_of(rule: Rule, line: str, stage: Stage) -> Verdict:
+    """A rule's word on a line, with the arithmetic where the device was full."""
+    where = stage if stage is not Stage.UNKNOWN else (rule.stage or Stage.UNKNOWN)
+    if rule.cause is Cause.NCCL_OOM:
+        memory = read_device_memory(line)
+        return Verdict(rule.cause, rule.weight, where, (rule.id,), line, memory if memory.requested else None)
+    if rule.cause is not Cause.DEVICE_OOM:
+        return Verdict(rule.cause, rule.weight, where, (rule.id,), line)
+    memory = read_device_memory(line)
+    cause = cause_of_full_device(memory)
+    rules = [rule.id]
+    if cause is Cause.DEVICE_OOM and memory.requested is None and where in _BEFORE_ANY_MEMORY:
+        cause = Cause.SHARED_GPU
+        rules.append("device.full-before-start")
+    elif cause is not Cause.DEVICE_OOM:
+        rules.append(f"device.arithmetic-{cause}")
+    return Verdict(cause, rule.weight, where, tuple(rules), line, memory)

@@ -1,0 +1,58 @@
+"""A rule: what to look for in a line, and what it means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+
+from orchestrator.vocabulary import Cause, Stage
+
+
+class Weight(IntEnum):
+    """How much a finding explains, most first. A cause is never displaced by its consequences."""
+
+    ROOT = 1
+    """Explains itself."""
+    SIGNAL = 2
+    """A process died of a signal that nothing explains."""
+    VAGUE = 3
+    """An exception or exit status that no rule knows."""
+    WAITED = 4
+    """Somebody waited in vain or lost a peer: the usual consequence of another rank's failure."""
+    ECHO = 5
+    """Ended by somebody else's decision."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One wording. Rules of a catalogue are tried in order and the first that matches a line speaks for it."""
+
+    id: str
+    cause: Cause
+    needles: tuple[str, ...]
+    """One of these is in every line that matches: plain text, found before the pattern is tried."""
+    pattern: str
+    example: str
+    """A real line."""
+    weight: Weight = Weight.ROOT
+    stage: Stage | None = None
+    """Where the line itself says where."""
+
+    def matches(self, line: str) -> bool:
+        """Whether the line has this wording."""
+        return any(needle in line for needle in self.needles) and _compiled(self.pattern).search(line) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def first_match(rules: tuple[Rule, ...], line: str) -> Rule | None:
+    """The first rule that knows the line."""
+    for rule in rules:
+        if rule.matches(line):
+            return rule
+    return None
