@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestrator.records import layout
 from orchestrator.records.assemble import lost_record
 from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
-from orchestrator.records.rank import RankRecord
+from orchestrator.records.rank import ENDED_RUNNING, RankRecord
 from orchestrator.records.spec import TrialSpec
 
 
@@ -28,15 +28,22 @@ def bring_home(spec: TrialSpec, ranks_per_node: int) -> list[str]:
     except PermissionError as error:
         return [str(error)]
     for rank in range(spec.world_size):
-        if layout.rank_file(Path(spec.run_dir), rank).exists():
-            continue
         try:
-            _bring_one(spec, rank, rank % ranks_per_node)
+            if not _is_home(spec, rank):
+                _bring_one(spec, rank, rank % ranks_per_node)
         except (FormatError, OSError) as error:
             notes.append(f"rank {rank}: {error}")
     if not notes:
         shutil.rmtree(beacon_dir, ignore_errors=True)
     return notes
+
+
+def _is_home(spec: TrialSpec, rank: int) -> bool:
+    """Whether the rank's last word is in the attempt's folder: a record, and not the one of a rank still running."""
+    path = layout.rank_file(Path(spec.run_dir), rank)
+    if not path.exists():
+        return False
+    return decode(RankRecord, read_json(path), str(path)).ended != ENDED_RUNNING
 
 
 def _bring_one(spec: TrialSpec, rank: int, local_rank: int) -> None:
