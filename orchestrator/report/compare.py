@@ -54,7 +54,8 @@ def group_table(group: Group) -> Table:
         Column("last iteration", right=True),
         Column("loss vs []", right=True),
     )
-    return Table(title=_title(group), columns=columns, rows=tuple(_cells(line, group, size) for line in group.lines))
+    rows = tuple(_cells(line, size) for line in group.lines)
+    return Table(title=group_title(group), columns=columns, rows=rows)
 
 
 def footnotes(group: Group) -> list[str]:
@@ -123,7 +124,7 @@ def percent(fraction: float) -> str:
     return "0.00%" if text in ("+0.00%", "-0.00%") else text
 
 
-def _title(group: Group) -> str:
+def group_title(group: Group) -> str:
     first = group.first_row
     ranks = f"{first.world_size} ranks" if first.world_size else None
     window = f"iterations {first.steady_window[0]} to {first.steady_window[1]}" if first.steady_window else None
@@ -135,7 +136,7 @@ def _title(group: Group) -> str:
     return plain(" · ".join(str(part) for part in parts if part))
 
 
-def _cells(line: Line, group: Group, size: int) -> tuple[str, ...]:
+def _cells(line: Line, size: int) -> tuple[str, ...]:
     row = line.decided
     control = "control" if line.is_control else None
     return (

@@ -58,27 +58,38 @@ def verdicts(candidates: Sequence[Measured], limit: int | None) -> list[Verdict]
 
 
 def _state(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
-    """The peak of every candidate sits where parameters and optimizer state do, over the target."""
-    peaks = [
-        (candidate, stage, use) for candidate in candidates if (hot := _hottest(candidate)) for stage, use in [hot]
-    ]
-    if not peaks or any(stage not in STATE_STAGES for _, stage, _ in peaks):
+    """Parameters and optimizer state alone exceed the limit; without a limit, they set the peak of every candidate."""
+    floors = [floor for candidate in candidates if (floor := _floor(candidate)) is not None]
+    if not floors:
         return None
-    sizes = [(use.allocated or 0, candidate.name, stage, use.rank) for candidate, stage, use in peaks]
-    smallest, name, stage, rank = min(sizes, key=lambda item: (item[0], item[1]))
-    if limit is not None and smallest <= limit:
+    size, name, stage, rank = min(floors)
+    if limit is None:
+        hottest = [hot[0] for candidate in candidates if (hot := _hottest(candidate)) is not None]
+        if any(hot_stage not in STATE_STAGES for hot_stage in hottest):
+            return None
+    elif size <= limit:
         return None
-    activations = [_largest(candidate, ACTIVATION_STAGES) for candidate in candidates]
-    known = [size for size in activations if size is not None]
-    forward = f", while forward and backward need {min(known) / GB:.3f} GB at best" if known else ""
-    where = f" on rank {rank}" if rank is not None else ""
-    target = f", over the target of {limit / GB:.3f} GB" if limit is not None else ""
+    activations = [peak for candidate in candidates if (peak := _largest(candidate, ACTIVATION_STAGES)) is not None]
+    needed = f", while forward and backward need {min(activations) / GB:.3f} GB at best" if activations else ""
+    over = f", over the limit of {limit / GB:.3f} GB" if limit is not None else ""
+    where = f" on rank {rank}" if rank >= 0 else ""
     return Verdict(
         OPTIMIZER_BOUND,
-        f"Recompute is not the lever: every peak sits in {stage}, at least {smallest / GB:.3f} GB{where} with "
-        f"{name}{target}{forward}. Shard, shrink or offload the optimizer state instead (more data parallelism with "
-        "the distributed optimizer, BF16 moments, optimizer offload).",
+        f"Recompute is not the lever: {stage} alone takes at least {size / GB:.3f} GB{where} (with {name}){over}"
+        f"{needed}. Shard, shrink or offload the optimizer state instead (more data parallelism with the distributed "
+        "optimizer, BF16 moments, optimizer offload).",
     )
+
+
+def _floor(candidate: Measured) -> tuple[int, str, str, int] | None:
+    """The largest peak of the stages that recompute does not touch, where the optimizer's is among them."""
+    known = [(stage, use) for stage, use in candidate.stages.items() if use.allocated is not None]
+    if not any(stage in OPTIMIZER_STAGES for stage, _ in known):
+        return None
+    stage, use = max(
+        (pair for pair in known if pair[0] in STATE_STAGES), key=lambda pair: (pair[1].allocated or 0, -pair[0].code)
+    )
+    return use.allocated or 0, candidate.name, str(stage), -1 if use.rank is None else use.rank
 
 
 def _gap(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
