@@ -44,7 +44,10 @@ def main(argv: list[str]) -> int:
         recorder.finished()
     except SystemExit as error:
         status = exit_status(error)
-        if status != 0:
+        if status == 0:
+            recorder.left(error)
+        else:
+            traceback.print_exception(type(error), error, error.__traceback__)
             recorder.caught(error)
         return status
     except BaseException as error:  # noqa: BLE001  whatever ends a trainer belongs into its record

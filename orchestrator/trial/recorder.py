@@ -232,6 +232,13 @@ class Recorder:
         self._close()
         self._beacon.raise_flag(FLAG_FINISHED)
 
+    def left(self, error: SystemExit) -> None:
+        """The trainer left by `SystemExit` and called it a success, which frameworks do in the middle of training."""
+        note_place(error, self.current, self._iteration, self._microbatch)
+        self._close()
+        self._facts.merge({"notes": [f"the trainer left with status 0 in {exception_record(error).stage}"]})
+        self._beacon.lower_flag(FLAG_UNWINDING)
+
     def caught(self, error: BaseException) -> None:
         """The exception that ended the trainer: its frames, its chain, and the stage it was raised in.
 
