@@ -9,18 +9,23 @@ from orchestrator.analysis.comparison import Comparison, Delta, Group, Line, One
 from orchestrator.analysis.noise import BASIS_WINDOW, NoiseBand
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, StagePeak
 from orchestrator.records.jsonfile import encode
-from orchestrator.report.table import Column, Table, print_table
+from orchestrator.report.table import ABSENT, Column, Table, print_table
 from orchestrator.report.text import plain
 from orchestrator.vocabulary.units import GB, MB
 
-ABSENT = "-"
+_DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
 NO_EFFECT = "no measurable effect"
 _SMALL = GB // 10
 """Peaks below this are shown in MB, the column's header says so."""
 
 
-def print_comparison(comparison: Comparison, stream: TextIO) -> None:
-    """One table a match key, with what a reader must know below it."""
+def print_comparison(comparison: Comparison, stream: TextIO, *, side_by_side: bool = False) -> None:
+    """One table a match key, with what a reader must know below it; `side_by_side` puts all rows into one table."""
+    if side_by_side:
+        print_table(side_by_side_table(comparison), stream)
+        for text in difference_lines(comparison):
+            print(f"differs: {text}", file=stream)
+        return
     for number, group in enumerate(comparison.groups):
         if number:
             print(file=stream)
@@ -39,23 +44,39 @@ def print_comparison(comparison: Comparison, stream: TextIO) -> None:
 def group_table(group: Group) -> Table:
     """The guide's table for one match key."""
     unit, size = _unit(group.lines)
-    columns = (
-        Column("modules"),
-        Column(f"peak allocated ({unit})", right=True),
-        Column("rank", right=True),
-        Column("stage"),
-        Column(f"forward peak ({unit})", right=True),
-        Column(f"reserved ({unit})", right=True),
-        Column("step (ms)", right=True),
-        Column("TFLOP/s/GPU", right=True),
-        Column("allocated vs []"),
-        Column("time vs []"),
-        Column("label"),
-        Column("last iteration", right=True),
-        Column("loss vs []", right=True),
-    )
     rows = tuple(_cells(line, size) for line in group.lines)
-    return Table(title=group_title(group), columns=columns, rows=rows)
+    return Table(title=group_title(group), columns=_columns(unit), rows=rows)
+
+
+def side_by_side_table(comparison: Comparison) -> Table:
+    """Rows of all match keys, without deltas, each with its key."""
+    lines = [(group.digest, line) for group in comparison.groups for line in group.lines]
+    unit, size = _unit([line for _, line in lines])
+    columns = (Column("match key"), *(column for column in _columns(unit) if column.header not in _DELTAS))
+    deltas = {place for place, column in enumerate(_columns(unit)) if column.header in _DELTAS}
+    rows = tuple(
+        (digest, *(cell for place, cell in enumerate(_cells(line, size)) if place not in deltas))
+        for digest, line in lines
+    )
+    return Table(title="rows that do not match, side by side: no deltas", columns=columns, rows=rows)
+
+
+def _columns(unit: str) -> tuple[Column, ...]:
+    return (
+        Column("modules", wrap=True),
+        Column(f"peak allocated ({unit})", right=True),
+        Column("rank", right=True, spare=3),
+        Column("stage", spare=4),
+        Column(f"forward peak ({unit})", right=True, spare=6),
+        Column(f"reserved ({unit})", right=True, spare=5),
+        Column("step (ms)", right=True),
+        Column("TFLOP/s/GPU", right=True, spare=2),
+        Column(_DELTA_MEMORY, wrap=True),
+        Column(_DELTA_TIME, wrap=True),
+        Column("label", wrap=True),
+        Column("last iteration", right=True, spare=1),
+        Column(_DELTA_LOSS, right=True, spare=7),
+    )
 
 
 def footnotes(group: Group) -> list[str]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TextIO
+
+ABSENT = "-"
+_GAP = 2
 
 
 @dataclass(frozen=True)
 class Column:
-    """A header, and whether its cells stand right."""
+    """A header, whether its cells stand right, may break at spaces, and how soon a narrow terminal goes without it."""
 
     header: str
     right: bool = False
+    wrap: bool = False
+    spare: int = 0
+    """0 is always shown; of the others, the largest goes first."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Table:
 
 
 def print_table(table: Table, stream: TextIO) -> None:
-    """With lines and wrapping on a terminal; on a pipe one row a line, never cut."""
+    """On a terminal with lines, and as many columns as fit; on a pipe every column, one row a line, never cut."""
     if stream.isatty():
         _print_rich(table, stream)
     else:
@@ -48,16 +54,69 @@ def plain_lines(table: Table) -> list[str]:
     return lines
 
 
+def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
+    """The table without columns that say nothing, or that a terminal of this width has no room for; the latter by name.
+
+    Columns without a `spare` stay, however narrow the terminal.
+    """
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if not column.spare or any(row[place] != ABSENT for row in table.rows)
+    ]
+    dropped: list[int] = []
+    while sum(_least_width(table, place) + _GAP for place in kept) > width:
+        spare = max((table.columns[place].spare, place) for place in kept)
+        if not spare[0]:
+            break
+        kept.remove(spare[1])
+        dropped.append(spare[1])
+    narrow = replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+    return narrow, [table.columns[place].header for place in sorted(dropped)]
+
+
+def _least_width(table: Table, place: int) -> int:
+    """Characters that no word of the column breaks in, or no cell where it may not wrap."""
+    column, cells = table.columns[place], [row[place] for row in table.rows]
+    words = column.header.split()
+    pieces = [word for cell in cells for word in cell.split()] if column.wrap else cells
+    return max(map(len, [*words, *pieces]), default=0)
+
+
+def _widths(table: Table, room: int) -> list[int]:
+    """The least width of each column, and what is left over for the columns that would use it, from the left."""
+    places = range(len(table.columns))
+    widths = [_least_width(table, place) for place in places]
+    left = room - sum(widths) - _GAP * len(widths)
+    for place in places:
+        wish = max(len(text) for text in (table.columns[place].header, *(row[place] for row in table.rows)))
+        more = max(0, min(left, wish - widths[place]))
+        widths[place] += more
+        left -= more
+    return widths
+
+
 def _print_rich(table: Table, stream: TextIO) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    console = Console(file=stream, highlight=False, markup=False, emoji=False)
+    narrow, dropped = fitted(table, console.width)
     # Text objects, never strings: rich reads `[moe_act]` in a string as markup.
-    drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        drawn.add_column(Text(column.header), justify="right" if column.right else "left", overflow="fold")
-    for row in table.rows:
+    if narrow.title:
+        console.print(Text(narrow.title, style="bold"))
+    drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for column, width in zip(narrow.columns, _widths(narrow, console.width), strict=True):
+        drawn.add_column(Text(column.header), justify="right" if column.right else "left", width=width, overflow="fold")
+    for row in narrow.rows:
         drawn.add_row(*(Text(cell) for cell in row))
-    Console(file=stream, highlight=False, markup=False, emoji=False).print(drawn)
+    console.print(drawn)
+    if dropped:
+        left_out = f"No room for: {', '.join(dropped)}. A wider terminal, a pipe or --json has them."
+        console.print(Text(left_out, style="dim"))

@@ -1,0 +1,44 @@
+"""`compare`: a study's table, every row against its control."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from orchestrator.cli.storage import add_results_flag
+
+_ABOUT = """\
+The guide's table: each candidate's peak memory, step time and throughput, both deltas against the control (selective
+with []), and its label. Only rows of one match key get deltas: same effective configuration, software, hardware type
+and environment."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser("compare", description=_ABOUT)
+    parser.add_argument(
+        "what", nargs="*", metavar="STUDY|TRIAL", help="studies, or trials by id (default: the newest study)"
+    )
+    parser.add_argument("--key", metavar="DIGITS", help="only rows whose match key begins so")
+    parser.add_argument(
+        "--force-unmatched", action="store_true", help="show rows that do not match side by side, without deltas"
+    )
+    add_results_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.comparison import compare
+    from orchestrator.analysis.refusal import only_key, refuse_unmatched
+    from orchestrator.cli.rows import read_rows
+    from orchestrator.report.compare import as_json, print_comparison
+
+    found = read_rows(args, args.what)
+    comparison = only_key(compare(found.rows, deltas=not args.force_unmatched), args.key)
+    if not args.force_unmatched:
+        refuse_unmatched(comparison, found)
+    if args.json:
+        print(json.dumps(as_json(comparison), indent=1, allow_nan=False))
+    else:
+        print_comparison(comparison, sys.stdout, side_by_side=args.force_unmatched)
+    return 0

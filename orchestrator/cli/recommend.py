@@ -1,0 +1,73 @@
+"""`recommend`: the choice under a memory target, with its reasons."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from typing import Any
+
+from orchestrator.cli.storage import add_results_flag
+from orchestrator.config.errors import UsageError
+
+_GB = 10**9
+_ABOUT = """\
+Of the candidates that passed with every rank's peak at or below the target, the one with the smallest step time, why
+each other one lost, and what to paste. Candidates of different match keys are never weighed against each other. Exit
+code 3 where nothing qualifies: the nearest miss is never an answer."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser("recommend", description=_ABOUT)
+    parser.add_argument("what", nargs="*", metavar="STUDY", help="studies, or trials by id (default: the newest study)")
+    parser.add_argument(
+        "--target-gb", type=_gigabytes, metavar="GB", help="what every rank must stay within, in GB (1e9 bytes)"
+    )
+    parser.add_argument(
+        "--headroom-gb", type=_gigabytes, default=0, metavar="GB", help="what to leave free below the target"
+    )
+    parser.add_argument(
+        "--objective",
+        choices=["step_time", "memory"],
+        default="step_time",
+        help="what to make small among those that fit (default: step_time)",
+    )
+    parser.add_argument("--key", metavar="DIGITS", help="only the match key that begins so")
+    add_results_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.comparison import compare
+    from orchestrator.analysis.recommend import recommend
+    from orchestrator.analysis.refusal import only_key
+    from orchestrator.cli.rows import read_rows
+    from orchestrator.report.recommend import as_json, print_recommendation
+    from orchestrator.select.pick import Objective
+
+    objective = Objective(args.objective)
+    if args.target_gb is None and objective is Objective.STEP_TIME:
+        raise UsageError("recommend needs --target-gb, the memory that every rank must stay within.")
+    if args.target_gb is not None and args.headroom_gb >= args.target_gb:
+        raise UsageError("--headroom-gb must be smaller than --target-gb.")
+    comparison = only_key(compare(read_rows(args, args.what).rows), args.key)
+    answers = recommend(comparison, target=args.target_gb, headroom=args.headroom_gb, objective=objective)
+    if args.json:
+        print(json.dumps({"recommendations": [as_json(answer) for answer in answers]}, indent=1, allow_nan=False))
+    else:
+        for number, answer in enumerate(answers):
+            if number:
+                print()
+            print_recommendation(answer, sys.stdout)
+    return 0 if any(answer.chosen is not None for answer in answers) else 3
+
+
+def _gigabytes(text: str) -> int:
+    """Bytes of a number of GB."""
+    try:
+        size = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB") from None
+    if not math.isfinite(size) or size < 0:
+        raise argparse.ArgumentTypeError(f"{text} is no size in GB")
+    return round(size * _GB)

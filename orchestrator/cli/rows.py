@@ -1,0 +1,32 @@
+"""The rows that a verb was asked about, after collecting."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.targets import Found
+
+
+def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
+    """Rows of studies or trials by the words of a command line; what collecting has to say goes to stderr.
+
+    Raises:
+        UsageError: a word names nothing.
+        EnvironmentFailure: the database cannot be read.
+    """
+    from orchestrator.analysis.targets import find
+    from orchestrator.cli.storage import answer
+    from orchestrator.report.text import plain
+
+    answering = answer(args)
+    for note in answering.notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
+    for collected in answering.collected:
+        for problem in collected.problems:
+            print(f"warning: {plain(problem.message)}", file=sys.stderr)
+    with answering.store as store, store.reading() as connection:
+        return find(connection, words)
