@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.conf_dirs import search_folders
 from orchestrator.config.errors import UsageError
-from orchestrator.config.overrides import first_line, parsed
+from orchestrator.config.overrides import first_line, is_group, parsed
 from orchestrator.config.schema import RECIPE, RECOMPUTE_KEYS
 from orchestrator.config.typecheck import checked
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
 OPEN_GROUPS = ("model", "parallelism", "precision", "training", "trainer", "cluster", "revisions", "study", "store")
@@ -32,6 +34,8 @@ class Composer:
     hydra: Hydra
     config_name: str
     folders: tuple[Path, ...]
+    composed: dict[tuple[str, ...], DictConfig] = field(default_factory=dict)
+    """Configurations before values are set, by the files chosen."""
 
     @property
     def loader(self) -> ConfigLoader:
@@ -46,7 +50,7 @@ class Composer:
         from omegaconf import OmegaConf
 
         with _one_line():
-            plain = OmegaConf.to_container(self._composed(overrides, with_hydra=False), resolve=True)
+            plain = OmegaConf.to_container(self._derived(parsed(overrides, self.loader)), resolve=True)
         if not isinstance(plain, dict):
             raise UsageError(f"{self.config_name}.yaml is not a dictionary of settings.")
         return {str(key): value for key, value in plain.items()}
@@ -66,6 +70,27 @@ class Composer:
             params = self._composed([], with_hydra=True).hydra.sweeper.get("params")
         return {str(key): str(value) for key, value in (params or {}).items()}
 
+    def _derived(self, overrides: Sequence[Override]) -> DictConfig:
+        """As Hydra composes it, but files are read once for each choice of files: a grid mostly varies values."""
+        from omegaconf import OmegaConf
+        from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+        choices = [override for override in overrides if is_group(override, self.loader)]
+        values = [override for override in overrides if override not in choices]
+        texts = [override.input_line or "" for override in overrides]
+        if not all(_changes_value(override) for override in values):
+            return self._composed(texts, with_hydra=False)
+        chosen = tuple(override.input_line or "" for override in choices)
+        if chosen not in self.composed:
+            self.composed[chosen] = self._composed(chosen, with_hydra=False)
+        config = copy.deepcopy(self.composed[chosen])
+        try:
+            for override in values:
+                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except (ConfigAttributeError, ConfigKeyError):
+            return self._composed(texts, with_hydra=False)
+        return config
+
     def _composed(self, overrides: Sequence[str], with_hydra: bool) -> DictConfig:
         from hydra import compose as hydra_compose
 
@@ -78,6 +103,12 @@ class Composer:
             UsageError: a setting that does not exist or has the wrong type.
         """
         return finished(checked(self.raw(overrides)))
+
+
+def _changes_value(override: Override) -> bool:
+    """Whether it only changes a value, so that files and their order stay the same."""
+    adds = override.is_add() or override.is_force_add()
+    return not (adds or override.is_delete() or override.is_hydra_override())
 
 
 @contextmanager
@@ -106,11 +137,16 @@ def composing(
 
     folders = search_folders(config_dir, working_dir or Path.cwd())
     _register(folders)
-    with initialize_config_dir(str(folders[-1]), job_name="orchestrator", version_base="1.3"):
+    opened_before = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        initialize_config_dir(str(folders[-1]), job_name="orchestrator", version_base="1.3")
         hydra = GlobalHydra.instance().hydra
         if hydra is None:
             raise RuntimeError("Hydra did not open")
         yield Composer(hydra, config_name or "config", tuple(folders))
+    finally:
+        GlobalHydra.instance().hydra = opened_before
 
 
 def compose(

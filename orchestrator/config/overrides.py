@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.errors import UsageError
@@ -64,14 +64,24 @@ def is_environment(key: str) -> bool:
     return "environment" in key.split(".")[:-1]
 
 
-def _groups(loader: ConfigLoader) -> list[str]:
+def _groups(loader: ConfigLoader) -> frozenset[str]:
+    if loader not in _GROUPS:
+        _GROUPS.clear()  # one search path is open at a time
+        _GROUPS[loader] = _find_groups(loader)
+    return _GROUPS[loader]
+
+
+_GROUPS: dict[ConfigLoader, frozenset[str]] = {}
+
+
+def _find_groups(loader: ConfigLoader) -> frozenset[str]:
     found: list[str] = []
     pending = [name for name in loader.list_groups("") if name != "hydra"]
     while pending:
         name = pending.pop()
         found.append(name)
         pending.extend(f"{name}/{inner}" for inner in loader.list_groups(name))
-    return sorted(name for name in found if loader.get_group_options(name))
+    return frozenset(name for name in found if loader.get_group_options(name))
 
 
 def _quoted(override: Override) -> str | None:
@@ -91,7 +101,7 @@ def _quoted(override: Override) -> str | None:
     return f"{override.get_key_element()}={text}"
 
 
-def _check_key(override: Override, groups: Sequence[str], loader: ConfigLoader) -> None:
+def _check_key(override: Override, groups: Set[str], loader: ConfigLoader) -> None:
     key = override.key_or_group
     if key in groups:
         _check_option(override, loader)

@@ -1,0 +1,145 @@
+"""From a command line to a plan: compose, validate, and look up what is known."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.storage import DATABASE_VARIABLE
+from orchestrator.config.compose import composing
+from orchestrator.config.errors import UsageError
+from orchestrator.config.multirun import Composed, expand
+
+if TYPE_CHECKING:
+    from orchestrator.plan.candidate import Candidate
+    from orchestrator.plan.plan import Plan, PlannedTrial
+    from orchestrator.store.database import Store
+    from orchestrator.store.plans import PlanRecord
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for, before anything is judged."""
+
+    candidates: tuple[Composed, ...]
+    results_dir: Path
+    database: str
+
+    @property
+    def request(self) -> Mapping[str, Any]:
+        """Of the first candidate: settings of the whole command are the same in all of them."""
+        return self.candidates[0].request
+
+    @property
+    def study(self) -> str:
+        return str(self.request["study"]["name"])
+
+
+def ask(given: argparse.Namespace) -> Asked:
+    """Compose everything that a command line asks for.
+
+    Raises:
+        UsageError: as `config.multirun.expand`.
+    """
+    with composing(given.config_dir, given.config_name) as composer:
+        candidates = tuple(expand(given.overrides, composer, given.multirun))
+    first = candidates[0].request
+    if first["study"]["mode"] != "grid":
+        raise UsageError(f"study.mode={first['study']['mode']} is not a mode that this release has; there is grid.")
+    results_dir = Path(first["results_dir"]).expanduser().absolute()
+    return Asked(candidates, results_dir, _database(given, first["store"]["url"], results_dir))
+
+
+def _database(given: argparse.Namespace, configured: str | None, results_dir: Path) -> str:
+    """`--db`, then `store.url` of the command line, then the environment, then a configuration file's, then ours."""
+    from orchestrator.store.database import default_url
+
+    explicit = any(word.lstrip("+").startswith("store.url=") for word in given.overrides)
+    chosen: str | None = given.db or (configured if explicit else None)
+    chosen = chosen or os.environ.get(DATABASE_VARIABLE) or configured
+    return chosen or default_url(results_dir)
+
+
+def plan_of(asked: Asked, store: Store | None) -> Plan:
+    """Judge every candidate by the rules and by the framework itself, and look up which trials are known.
+
+    `store` is None where there is no database yet.
+    """
+    from orchestrator.dispatch.submit import live_batches
+    from orchestrator.plan.candidate import Candidate
+    from orchestrator.plan.plan import make_plan
+    from orchestrator.plan.validator import validate
+
+    candidates = [Candidate(one.name, one.request) for one in asked.candidates]
+    validation = validate(candidates)
+    repeats = int(asked.request["study"]["repeats"])
+    return make_plan(
+        asked.study,
+        candidates,
+        known=_known(store, candidates, repeats, validation.software),
+        verdicts=validation.verdicts,
+        active={trial: live.batch for live in live_batches(asked.results_dir) for trial in live.open_trials},
+        repeats=repeats,
+        strict=bool(asked.request["strict"]),
+        fingerprint=validation.software,
+        revision=validation.revision,
+        notes=validation.notes,
+    )
+
+
+def _known(
+    store: Store | None, candidates: Sequence[Candidate], repeats: int, software: Mapping[str, Any]
+) -> dict[str, str | None]:
+    from orchestrator.plan.candidate import REQUEST_DIGITS, trial_id
+    from orchestrator.store.plans import known_results, trials_with_prefix
+
+    if store is None:
+        return {}
+    trials = {trial_id(one, repeat, software) for one in candidates for repeat in range(repeats)}
+    known: dict[str, str | None] = {**trials_with_prefix(store, {trial[:REQUEST_DIGITS] for trial in trials})}
+    return known | known_results(store, trials)
+
+
+def record_of(plan: Plan, asked: Asked) -> PlanRecord:
+    """The plan as it is kept: every trial that was asked for, a duplicate under its twin."""
+    from orchestrator.plan.plan import Status
+    from orchestrator.store.plans import new_plan
+
+    rows = [_row(entry, strict=plan.strict) for entry in plan.entries if entry.status is not Status.DUPLICATE]
+    settings = {key: value for key, value in asked.request["study"].items() if key not in ("name", "candidates")}
+    return new_plan(plan.study, rows, settings)
+
+
+def _row(entry: PlannedTrial, *, strict: bool) -> Any:
+    from orchestrator.plan.candidate import Candidate, group, trial_config
+    from orchestrator.store.plans import PlannedRow
+
+    request = entry.request
+    training, cluster = group(request, "training"), group(request, "cluster")
+    window = training["steady_window"]
+    container = cluster.get("container") or {}
+    target = {
+        "environment": {**(cluster.get("environment") or {}), **(group(request, "trainer").get("environment") or {})},
+        "gpu_type": cluster.get("gpu_type"),
+        "image": container.get("image"),
+        "digest": container.get("digest"),
+        "setup": cluster.get("setup"),
+    }
+    return PlannedRow(
+        trial=entry.trial,
+        name=entry.name,
+        trainer=Candidate(entry.name, request).trainer,
+        world_size=entry.world_size or 0,
+        config=trial_config(request),
+        status=entry.status.value,
+        reasons=[finding.message for finding in entry.findings if finding.rejects(strict=strict)],
+        repeat=entry.repeat,
+        role=entry.role,
+        target={key: value for key, value in target.items() if value},
+        steady_window=(int(window[0]), int(window[1])),
+        train_iters=int(training["train_iters"]),
+    )

@@ -1,0 +1,213 @@
+"""`python -m orchestrator [-m] OVERRIDES`: plans a study, runs what is missing of it, and shows the comparison."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.planning import Asked, ask, plan_of, record_of
+from orchestrator.config.errors import EnvironmentFailure, UsageError
+from orchestrator.records.spec import ROLE_TRIAL
+
+if TYPE_CHECKING:
+    from orchestrator.plan.plan import Plan
+    from orchestrator.store.database import Store
+
+CANCEL_SECONDS = 20.0
+"""How long a cancelled study may take to leave its records: ranks have three seconds, the driver a few more."""
+
+
+@dataclass
+class Running:
+    """The batches that this command started, and those of others that hold trials it asked for."""
+
+    own: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def run(given: argparse.Namespace) -> int:
+    asked = ask(given)
+    if asked.request["dry_run"]:
+        return _show_plan(asked, as_json=given.json)
+    if asked.request["cluster"]["kind"] != "local":
+        raise UsageError(
+            f"cluster={asked.request['cluster']['kind']} cannot be dispatched to by this release, only cluster=local; "
+            "dry_run=true shows the plan."
+        )
+    with _writable_store(asked) as store:
+        _collect(store, asked.results_dir)
+        plan = plan_of(asked, store)
+        _say_plan(plan)
+        _refuse_nothing(plan)
+        _record(store, asked, plan)
+    running = _submit(asked, plan)
+    interrupted = _follow(asked, running)
+    with _writable_store(asked) as store:
+        _collect(store, asked.results_dir)
+        _show_comparison(store, plan, as_json=given.json)
+    return 128 + signal.SIGINT if interrupted else 0
+
+
+@contextlib.contextmanager
+def _writable_store(asked: Asked) -> Iterator[Store]:
+    """The database, opened to be written; a results folder that cannot be is refused before anything is judged."""
+    from orchestrator.records import layout
+    from orchestrator.store.database import open_store
+
+    try:
+        layout.make_private_dir(asked.results_dir)
+        layout.check_private(asked.results_dir)
+        if not os.access(asked.results_dir, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"The results folder {asked.results_dir} cannot be written ({error.strerror or error}): set results_dir to "
+            "a folder of your own."
+        ) from error
+    with open_store(asked.database, write=True) as store:
+        yield store
+
+
+def _show_plan(asked: Asked, *, as_json: bool) -> int:
+    """The plan and nothing else: neither a folder nor a row is written."""
+    from orchestrator.report import plan as text
+    from orchestrator.store.database import open_store
+    from orchestrator.store.failures import StoreMissing
+
+    try:
+        with open_store(asked.database) as store:
+            plan = plan_of(asked, store)
+    except StoreMissing:
+        plan = plan_of(asked, None)
+    if as_json:
+        print(json.dumps(text.as_json(plan), indent=1, allow_nan=False))
+    else:
+        for line in (text.summary_line(plan), *text.entry_lines(plan), *text.detail_lines(plan)):
+            print(line)
+    _refuse_nothing(plan)
+    return 0
+
+
+def _say_plan(plan: Plan) -> None:
+    from orchestrator.report import plan as text
+
+    for line in (text.summary_line(plan), *text.detail_lines(plan)):
+        _note(line)
+
+
+def _refuse_nothing(plan: Plan) -> None:
+    """End a study of which nothing is left.
+
+    Raises:
+        UsageError: every candidate is rejected.
+    """
+    if plan.rejected and not plan.new and not plan.known:
+        first = plan.rejected[0]
+        count = len(plan.rejected)
+        if count == 1:
+            raise UsageError(f"{first.name} is rejected: {plan.deciding(first).message}")
+        raise UsageError(
+            f"None of the {count} candidates is valid; the first, {first.name}: {plan.deciding(first).message}"
+        )
+
+
+def _record(store: Store, asked: Asked, plan: Plan) -> None:
+    from orchestrator.store.plans import record_plan
+
+    record_plan(store, asked.results_dir, record_of(plan, asked))
+
+
+def _submit(asked: Asked, plan: Plan) -> Running:
+    """Start a driver for what is missing, and find the batches of others that run some of it already."""
+    from orchestrator.dispatch.batch import Ask
+    from orchestrator.dispatch.submit import live_batches, local_settings, submit_local
+
+    running = Running()
+    taken: set[str] = set()
+    if plan.new:
+        settings = local_settings(asked.request, plan.study, asked.results_dir, plan.software)
+        submitted = submit_local([Ask.of(entry) for entry in plan.new], settings)
+        running.own = [batch.batch for batch in submitted.batches]
+        taken = set(submitted.elsewhere)
+    taken |= {entry.trial for entry in plan.known if entry.label is None}
+    if taken:
+        running.others = [
+            live.batch
+            for live in live_batches(asked.results_dir)
+            if live.batch not in running.own and live.open_trials & taken
+        ]
+    return running
+
+
+def _follow(asked: Asked, running: Running) -> bool:
+    """Show progress until the batches end; whether the user interrupted it, which cancels this command's own.
+
+    Raises:
+        EnvironmentFailure: a driver failed, in its own words.
+    """
+    from orchestrator.report.progress import follow
+
+    try:
+        follow(asked.results_dir, [*running.own, *running.others])
+    except KeyboardInterrupt:
+        _cancel(asked, running)
+        return True
+    return False
+
+
+def _cancel(asked: Asked, running: Running) -> None:
+    from orchestrator.dispatch.submit import cancel, wait_for_end
+
+    for batch in running.own:
+        cancel(asked.results_dir, batch)
+    if running.own:
+        _note("cancelling; the same command runs what is missing")
+    if running.others:
+        _note(f"batch {', '.join(running.others)} of another command goes on")
+    ended = [wait_for_end(asked.results_dir, batch, CANCEL_SECONDS) for batch in running.own]
+    if not all(ended):
+        _note(f"the driver has not ended within {CANCEL_SECONDS:.0f} s; `status` shows when it has")
+
+
+def _collect(store: Store, results_dir: Path) -> None:
+    """Take in what has been written, after ending attempts whose driver was killed."""
+    from orchestrator.dispatch.submit import bury_dead_batches
+    from orchestrator.report.text import plain
+    from orchestrator.store.collect import collect
+
+    bury_dead_batches(results_dir)
+    for problem in collect(store, results_dir).problems:
+        _note(f"warning: {plain(problem.message)}")
+
+
+def _show_comparison(store: Store, plan: Plan, *, as_json: bool) -> None:
+    from orchestrator.analysis.comparison import compare
+    from orchestrator.analysis.stored import study_rows
+    from orchestrator.report import compare as table
+    from orchestrator.report import plan as text
+
+    wanted = {entry.trial for entry in plan.entries}
+    with store.reading() as connection:
+        rows = study_rows(connection, plan.study)
+    of_this_command = [row for row in rows if row.trial in wanted]
+    keys = {row.batch for row in of_this_command}
+    rows = [row for row in rows if row.trial in wanted or (row.batch in keys and row.role != ROLE_TRIAL)]
+    comparison = compare(rows)
+    if as_json:
+        shown = {"plan": text.as_json(plan), "comparison": table.as_json(comparison)}
+        print(json.dumps(shown, indent=1, allow_nan=False))
+    else:
+        table.print_comparison(comparison, sys.stdout)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

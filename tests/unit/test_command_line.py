@@ -1,0 +1,138 @@
+"""What the command line answers before anything runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import verbs
+from orchestrator.cli.main import main
+from orchestrator.config.errors import EnvironmentFailure, NothingQualifies
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_names_every_verb_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-h"]) == 0
+    shown = capsys.readouterr().out
+    for name, verb in verbs.VERBS.items():
+        assert f"  {name} " in shown
+        assert verb.summary in shown
+    assert "exit codes" in shown
+    assert "study=demo" in shown
+
+
+def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_every_verb_can_explain_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in verbs.VERBS:
+        with pytest.raises(SystemExit) as ended:
+            main([name, "-h"])
+        assert ended.value.code == 0
+        shown = capsys.readouterr().out
+        assert name in shown
+        assert "--json" in shown
+        assert "--db" in shown
+
+
+def test_a_misspelt_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["statsu"]) == 2
+    assert capsys.readouterr().err == ("error: 'statsu' is no verb and no override KEY=VALUE; did you mean status?\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--nonsense"], "--nonsense"),
+        (["-m", "--cfg", "job"], "Only one of -m, --cfg"),
+        (["--resolve", "study=demo"], "--resolve needs --cfg"),
+        (["--cfg", "jobs"], "invalid choice"),
+        (["-cd", "nowhere", "study=demo"], "nowhere"),
+        (["trainin.seed=1"], "did you mean training.seed?"),
+        (["training.seed=1,2"], "add -m"),
+        (["-m", "training.seed=range(1,1)"], "the grid is empty"),
+        (["--cfg", "job", "trainin.seed=1"], "did you mean training.seed?"),
+        (["-cn", "nowhere", "study=demo"], "nowhere"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(
+    arguments: list[str], part: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert part in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_hydras_flag_shows_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--cfg", "job", "-p", "training", "training.seed=7"]) == 0
+    shown = capsys.readouterr().out
+    assert "# @package training" in shown
+    assert "seed: 7" in shown
+
+
+def test_hydras_flag_shows_where_the_configuration_comes_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    assert main(["--info", "searchpath", "-cd", "mine"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index(str(tmp_path / "mine")) < shown.index("| main ")
+
+
+def test_hydras_completion_knows_our_groups(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMP_LINE", "orchestrator model=tiny_d")
+    assert main(["-sc", "query=bash"]) == 0
+    assert "model=tiny_dense" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "part"),
+    [
+        (EnvironmentFailure("The disk has left."), 1, "The disk has left."),
+        (NothingQualifies("None of them."), 3, "None of them."),
+        (OSError(28, "No space left on device", "/x/file"), 1, "The disk is full: /x/file"),
+        (PermissionError(13, "Permission denied", "/x/file"), 1, "/x/file"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_every_end_has_its_exit_code(
+    error: BaseException, code: int, part: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("orchestrator.cli.main._dispatch", fail)
+    assert main(["study=demo"]) == code
+    shown = capsys.readouterr().err
+    assert part in shown
+    assert shown.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -m orchestrator --cfg all study=demo | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from orchestrator.cli.main import main; main(['-h']); "
+        "print(sorted({'hydra', 'omegaconf', 'torch', 'sqlalchemy', 'rich', 'alembic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
