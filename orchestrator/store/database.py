@@ -17,7 +17,7 @@ from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.records import layout
 from orchestrator.store.failures import StoreMissing, explained
 from orchestrator.store.filesystem import may_use_wal, mounted_type
-from orchestrator.store.schema import check_schema, stored_revision
+from orchestrator.store.schema import EMPTY, check_schema, stored_revision
 
 FILE_NAME = "store.sqlite"
 BUSY_SECONDS = 5.0
@@ -121,6 +121,35 @@ def parse_url(url: str | Path) -> URL:
     if backend != "sqlite" or not parsed.database or parsed.database == ":memory:":
         raise UsageError(_wrong_url(parsed.render_as_string(hide_password=True)))
     return parsed
+
+
+def shown_url(url: str | Path) -> str:
+    """What to call a database in messages: a path, or a URL without its password."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite":
+        return str(Path(parsed.database or "").expanduser().absolute())
+    return parsed.render_as_string(hide_password=True)
+
+
+def describe(url: str | Path) -> tuple[str, str | None, list[str]]:
+    """What it is called, the revision of its schema (None where there is none yet), and what to know of it.
+
+    Raises:
+        EnvironmentFailure: it cannot be reached.
+    """
+    parsed = parse_url(url)
+    opener = _open_sqlite if parsed.get_backend_name() == "sqlite" else _open_postgresql
+    try:
+        store = opener(parsed, write=False, busy_seconds=BUSY_SECONDS)
+    except StoreMissing:
+        return shown_url(url), None, []
+    with store, store.reading() as connection:
+        revision = stored_revision(connection)
+        notes = []
+        if store.is_sqlite:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
+            notes.append(f"journal mode {mode}")
+    return store.where, None if revision == EMPTY else revision, notes
 
 
 def _wrong_url(shown: str) -> str:

@@ -164,7 +164,7 @@ class Attempt(Base):
     stage: Mapped[Word | None]
     rank: Mapped[int | None]
     iteration: Mapped[int | None]
-    """The last that every rank completed."""
+    """The last that the rank which decided had completed; 0 for none."""
     classifier: Mapped[Word | None]
 
     match_key: Mapped[Digest | None] = mapped_column(index=True)

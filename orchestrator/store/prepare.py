@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator import __version__
 from orchestrator.outcome import Evidence, Outcome, decide
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, encode, read_json
@@ -138,6 +139,7 @@ def outcome_columns(outcome: Outcome, *, ended: bool) -> Row:
         "rules": list(outcome.rules),
         "evidence": clean(list(outcome.lines)),
         "notes": clean(list(outcome.notes)),
+        "classifier": __version__,
         "failed_allocation": None if outcome.memory is None else encode(outcome.memory),
     }
 

@@ -1,0 +1,93 @@
+"""`status`: how far each study is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from orchestrator.cli.storage import Answering, add_results_flag, answer
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "status",
+        help="how far each study is",
+        description="Collects what ranks have written, then shows each study's trials by outcome, and what runs and "
+        "waits. With a study's name, also its trials.",
+    )
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="one study, by name or the beginning of its name")
+    add_results_flag(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    from orchestrator.store.failures import StoreMissing
+
+    try:
+        answering = answer(given)
+    except StoreMissing:
+        if given.db or given.study:
+            raise
+        print(json.dumps({"studies": []}) if given.json else "No study has been run here yet.")
+        return 0
+    with answering.store:
+        return _show(given, answering)
+
+
+def _show(given: argparse.Namespace, answering: Answering) -> int:
+    from orchestrator.report.status import (
+        problem_lines,
+        running_lines,
+        studies_table,
+        trials_table,
+        waiting_lines,
+        whereabouts,
+    )
+    from orchestrator.report.table import print_table
+    from orchestrator.report.text import plain
+    from orchestrator.store.collect import open_problems
+    from orchestrator.store.find import find_study
+    from orchestrator.store.overview import running, studies, trial_lines, waiting
+
+    with answering.store.reading() as connection:
+        name = find_study(connection, given.study) if given.study else None
+        found = studies(connection, name)
+        going = running(connection, name)
+        coming = waiting(connection, name)
+        lines = trial_lines(connection, name) if name else []
+    problems = open_problems(answering.store)
+    now = time.time()
+    if given.json:
+        from dataclasses import asdict
+
+        print(
+            json.dumps(
+                {
+                    "database": answering.store.where,
+                    "studies": [asdict(one) for one in found],
+                    "running": [{**asdict(one), "at": asdict(whereabouts(one, now))} for one in going],
+                    "waiting": [asdict(one) for one in coming],
+                    "trials": [asdict(one) for one in lines],
+                    "problems": [asdict(one) for one in problems],
+                    "notes": answering.notes,
+                },
+                indent=2,
+            )
+        )
+        return 0
+    if found:
+        print_table(studies_table(found), sys.stdout)
+    else:
+        print("No study has been run here yet.")
+    if lines:
+        print()
+        print_table(trials_table(lines), sys.stdout)
+    for line in [*running_lines(going, now), *waiting_lines(coming)]:
+        print(line)
+    for note in answering.notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
+    for line in problem_lines(problems):
+        print(line, file=sys.stderr)
+    return 0

@@ -1,0 +1,149 @@
+"""Which database and results folders a verb works on, and collecting before it answers."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.config.errors import EnvironmentFailure, OrchestratorError
+from orchestrator.records import layout
+
+if TYPE_CHECKING:
+    from orchestrator.store.collect import Collected
+    from orchestrator.store.database import Store
+
+DATABASE_VARIABLE = "ORCHESTRATOR_DB"
+RESULTS = "results"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the command line and the environment say: a database, and perhaps a results folder."""
+
+    url: str
+    results_dir: Path | None
+
+
+@dataclass
+class Answering:
+    """An open database with what collecting before it brought, and what a user should know of both."""
+
+    store: Store
+    collected: list[Collected] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def add_results_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results", metavar="DIR", help=f"the results folder (default: {RESULTS}, or the one of the database)"
+    )
+
+
+def locate(given: argparse.Namespace) -> Place:
+    """The database of --db, else of ORCHESTRATOR_DB, else of the results folder."""
+    from orchestrator.store.database import default_url, parse_url
+
+    results = getattr(given, "results", None)
+    url = given.db or os.environ.get(DATABASE_VARIABLE)
+    if url is None:
+        folder = Path(results or RESULTS)
+        return Place(default_url(folder.absolute()), folder)
+    if results is not None:
+        return Place(url, Path(results))
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite" and parsed.database:
+        beside = Path(parsed.database).expanduser().absolute().parent
+        if layout.runs_dir(beside).is_dir() or (beside / "batches").is_dir():
+            return Place(url, beside)
+    return Place(url, Path(RESULTS) if Path(RESULTS).is_dir() else None)
+
+
+def answer(given: argparse.Namespace) -> Answering:
+    """Open the database to be read, after collecting what this user's ranks have written.
+
+    Where it cannot be written (another's database, another process writes), it is read as it is, and a note says so.
+
+    Raises:
+        StoreMissing: there is neither a database nor anything to collect.
+        EnvironmentFailure, UsageError: it cannot be opened.
+    """
+    from orchestrator.store.database import open_store
+
+    place = locate(given)
+    notes: list[str] = []
+    collected: list[Collected] = []
+    if _may_write(place):
+        try:
+            with open_store(place.url, write=True) as store:
+                notes += store.notes
+                collected = collect_all(store, place)
+        except layout.UntrustedFolderError as error:
+            notes.append(f"nothing was collected: {error}")
+        except EnvironmentFailure as error:
+            if not _readable(place):
+                raise
+            notes.append(f"nothing was collected: {error}")
+    return Answering(open_store(place.url), collected, notes)
+
+
+def collect_all(store: Store, place: Place) -> list[Collected]:
+    """Collect the results folder, and every other one that batches in the database name and this user owns.
+
+    Attempts whose local driver was killed are ended first, so that nothing seems to run for ever.
+    """
+    from orchestrator.store.collect import collect
+    from orchestrator.store.overview import results_dirs, running
+
+    with store.reading() as connection:
+        folders = [Path(folder) for folder in results_dirs(connection)]
+    if place.results_dir is not None:
+        folders.insert(0, place.results_dir.absolute())
+    collected = []
+    for folder in dict.fromkeys(folders):
+        if folder == folders[0] or _is_own(folder):
+            collected.append(collect(store, folder))
+    with store.reading() as connection:
+        going = {Path(one.run_dir).parents[2] for one in running(connection)}
+    for folder in sorted(going):
+        if _is_own(folder) and _bury(folder):
+            collected.append(collect(store, folder))
+    return collected
+
+
+def _bury(results_dir: Path) -> bool:
+    from orchestrator.dispatch.submit import bury_dead_batches
+
+    return bool(bury_dead_batches(results_dir))
+
+
+def _may_write(place: Place) -> bool:
+    """Whether collecting is this process's to do: the database is new or its user's own, and there is something."""
+    from orchestrator.store.database import parse_url
+
+    parsed = parse_url(place.url)
+    if parsed.get_backend_name() != "sqlite":
+        return True
+    path = Path(parsed.database or "").expanduser()
+    if path.exists():
+        return _is_own(path) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return place.results_dir is not None and place.results_dir.is_dir() and _is_own(place.results_dir)
+
+
+def _readable(place: Place) -> bool:
+    from orchestrator.store.database import open_store
+
+    try:
+        open_store(place.url).close()
+    except OrchestratorError:
+        return False
+    return True
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.geteuid()
+    except OSError:
+        return False

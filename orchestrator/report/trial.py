@@ -1,0 +1,270 @@
+"""One trial, for a person: what was asked, what ran, where it stopped, every rank and stage."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.report.table import Column, Table, plain_lines
+from orchestrator.report.text import plain
+from orchestrator.store.detail import AttemptDetail, TrialDetail
+from orchestrator.vocabulary.units import format_bytes
+
+_RECOMPUTE = ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")
+
+_FRAMEWORK_NAMES = {
+    "parallelism.tp": "tensor_model_parallel_size",
+    "parallelism.pp": "pipeline_model_parallel_size",
+    "parallelism.vpp": "virtual_pipeline_model_parallel_size",
+    "parallelism.cp": "context_parallel_size",
+    "parallelism.ep": "expert_model_parallel_size",
+    "parallelism.etp": "expert_tensor_parallel_size",
+}
+"""Fields of `ModelParallelConfig` (Megatron Core 0.16.1) by our shorter names."""
+
+NOT_STATED = object()
+"""The effective configuration has no one value under that name; null is a value."""
+
+_RANKS_SHOWN = 16
+_ITERATIONS_SHOWN = 24
+
+
+def setting_rows(requested: Mapping[str, Any], effective: Mapping[str, Any] | None) -> list[tuple[str, Any, Any, bool]]:
+    """Name, requested and effective value, and whether the framework made another of it.
+
+    The recompute settings always; of the rest what differs. A setting whose name the effective configuration does not
+    have, or has more than once, is not compared.
+    """
+    finished = _by_leaf(effective or {})
+    rows: list[tuple[str, Any, Any, bool]] = []
+    for path, asked in _flatten(requested):
+        name = _FRAMEWORK_NAMES.get(path, path.rpartition(".")[2])
+        became = finished.get(name, [])
+        always = path in _RECOMPUTE
+        differs = len(became) == 1 and became[0] != asked and not _unset(asked, became[0], always=always)
+        if always or differs:
+            rows.append((path, asked, became[0] if len(became) == 1 else NOT_STATED, differs))
+    return rows
+
+
+def trial_lines(trial: TrialDetail, *, details: bool = True) -> Iterator[str]:
+    """The whole account in plain lines."""
+    yield f"trial    {plain(trial.trial)}" + ("  (control)" if trial.is_control else "")
+    for member in trial.studies:
+        status = "" if member.status in ("batch", "new") else f"  [{plain(member.status)}]"
+        yield f"study    {plain(member.study)}: {plain(member.name)}{status}"
+        for reason in member.reasons:
+            yield f"         {plain(reason)}"
+    repeat = f", repeat {trial.repeat}" if trial.repeat else ""
+    yield f"asked    {plain(trial.trainer)}, {trial.world_size} ranks{repeat}, origin {plain(trial.origin)}"
+    attempt = trial.deciding
+    if attempt is None:
+        yield "outcome  not run"
+        yield from _settings(trial, None)
+        return
+    yield from _outcome(attempt)
+    yield from _settings(trial, attempt)
+    yield from _figures(attempt)
+    if details:
+        yield from _section(_stage_table(attempt))
+        yield from _section(_iteration_table(attempt))
+        yield from _section(_rank_table(attempt))
+        yield from _software(attempt)
+    yield from _files(trial, attempt)
+
+
+def _outcome(attempt: AttemptDetail) -> Iterator[str]:
+    label = attempt.label or ("running" if attempt.state == "running" else "no outcome: cut short")
+    parts = [plain(label)]
+    if attempt.cause not in (None, "none"):
+        parts.append(f"cause {plain(attempt.cause)} in {plain(attempt.stage)}")
+    if attempt.rank is not None:
+        also = f" (also {', '.join(map(str, attempt.also_ranks))})" if attempt.also_ranks else ""
+        parts.append(f"rank {attempt.rank}{also}")
+    if attempt.iteration is not None:
+        parts.append(f"{attempt.iteration} iterations completed")
+    yield f"outcome  {', '.join(parts)}"
+    for reason in (attempt.launch_error, attempt.cut_short and f"cut short: {attempt.cut_short}"):
+        if reason:
+            yield f"         {plain(reason)}"
+    for line in attempt.evidence:
+        yield f"         > {plain(line)}"
+    for note in attempt.notes:
+        yield f"         note: {plain(note)}"
+    if attempt.rules:
+        yield f"         by {', '.join(plain(rule) for rule in attempt.rules)}"
+
+
+def _settings(trial: TrialDetail, attempt: AttemptDetail | None) -> Iterator[str]:
+    rows = setting_rows(trial.requested, attempt.effective if attempt else None)
+    known = attempt is not None and attempt.effective is not None
+    cells = tuple((plain(path), _value(asked), _value(became) if known else "?") for path, asked, became, _ in rows)
+    yield from _section(Table("", (Column("setting"), Column("requested"), Column("effective")), cells))
+    if attempt is not None and not known:
+        yield "it ended before the framework had an effective configuration"
+
+
+def _figures(attempt: AttemptDetail) -> Iterator[str]:
+    yield ""
+    device = ", ".join(plain(part) for part in (attempt.device_kind, attempt.device_name) if part)
+    capacity = f", {format_bytes(attempt.device_capacity)}" if attempt.device_capacity else ""
+    yield f"device   {device or '-'}{capacity} on {plain(', '.join(attempt.hosts)) or '-'}"
+    where = f" on rank {plain(attempt.peak_allocated_rank)} in {plain(attempt.peak_allocated_stage)}"
+    peak = format_bytes(attempt.peak_allocated)
+    yield f"peak     {peak} allocated{where if attempt.peak_allocated is not None else ''}, " + (
+        f"{format_bytes(attempt.peak_reserved)} reserved"
+    )
+    if attempt.step_ms is not None:
+        scatter = "" if attempt.step_ms_scatter is None else f" +- {attempt.step_ms_scatter:.2f}"
+        yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations"
+    if attempt.tflops_per_gpu is not None:
+        yield f"speed    {attempt.tflops_per_gpu:.1f} TFLOP/s/GPU"
+
+
+def _stage_table(attempt: AttemptDetail) -> Table:
+    columns = (
+        Column("stage"),
+        Column("entries", right=True),
+        Column("peak allocated", right=True),
+        Column("on rank", right=True),
+        Column("lowest rank", right=True),
+        Column("reserved", right=True),
+        Column("left allocated", right=True),
+        Column("seconds", right=True),
+    )
+    rows = tuple(
+        (
+            plain(stage.stage),
+            str(stage.entries),
+            format_bytes(stage.peak_allocated),
+            plain(stage.peak_allocated_rank),
+            format_bytes(stage.lowest_allocated),
+            format_bytes(stage.peak_reserved),
+            format_bytes(stage.end_allocated),
+            _number(stage.seconds, 3),
+        )
+        for stage in attempt.stages
+    )
+    return Table("memory by stage, over all ranks", columns, rows)
+
+
+def _iteration_table(attempt: AttemptDetail) -> Table:
+    columns = tuple(
+        Column(name, right=True)
+        for name in ("iteration", "ms (slowest rank)", "loss", "grad norm", "TFLOP/s/GPU", "peak so far", "flags")
+    )
+    shown = attempt.iterations[-_ITERATIONS_SHOWN:]
+    rows = tuple(
+        (
+            str(one.number),
+            _number(one.milliseconds, 1),
+            _number(one.loss, 6),
+            _number(one.grad_norm, 4),
+            _number(one.tflops_per_gpu, 1),
+            format_bytes(one.peak_allocated),
+            " ".join(name for name, on in (("skipped", one.skipped), ("nan", one.nan)) if on) or "-",
+        )
+        for one in shown
+    )
+    left = len(attempt.iterations) - len(shown)
+    return Table(f"the last {len(shown)} iterations" if left else "iterations", columns, rows)
+
+
+def _rank_table(attempt: AttemptDetail) -> Table:
+    columns = (
+        Column("rank", right=True),
+        Column("host"),
+        Column("ended"),
+        Column("last in"),
+        Column("peak allocated", right=True),
+        Column("reserved", right=True),
+        Column("exception"),
+    )
+    ranks = sorted(attempt.ranks, key=lambda one: (one.rank != attempt.rank, -(one.peak_allocated or 0), one.rank))
+    rows = tuple(
+        (
+            str(one.rank),
+            plain(one.host),
+            _ending(one.ended, one.exit_code, one.signal),
+            f"{plain(one.stage)}, iteration {plain(one.iteration)}",
+            format_bytes(one.peak_allocated),
+            format_bytes(one.peak_reserved),
+            plain(one.exception_type),
+        )
+        for one in ranks[:_RANKS_SHOWN]
+    )
+    left = len(ranks) - len(rows)
+    return Table(f"ranks, the {len(rows)} hottest" if left else "ranks", columns, rows)
+
+
+def _software(attempt: AttemptDetail) -> Iterator[str]:
+    if attempt.software:
+        yield ""
+        yield "software"
+        for name, value in sorted(attempt.software.items()):
+            yield f"  {plain(name)}: {_software_value(value)}"
+
+
+def _files(trial: TrialDetail, attempt: AttemptDetail) -> Iterator[str]:
+    yield ""
+    yield f"files    {plain(attempt.run_dir)}"
+    for other in trial.attempts:
+        chosen = "  <- decides" if other.decides else ""
+        began = (
+            "-" if other.started_at is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(other.started_at))
+        )
+        outcome = plain(other.label or other.state)
+        yield f"attempt  {plain(other.number)} {began} {plain(other.role)}: {outcome}{chosen}"
+
+
+def _section(table: Table) -> Iterator[str]:
+    if table.rows:
+        yield ""
+        yield from plain_lines(table)
+
+
+def _by_leaf(effective: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Distinct values of every last name of a nested configuration."""
+    found: dict[str, list[Any]] = {}
+    for path, value in _flatten(effective):
+        values = found.setdefault(path.rpartition(".")[2], [])
+        if value not in values:
+            values.append(value)
+    return found
+
+
+def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flatten(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def _unset(asked: Any, became: Any, *, always: bool) -> bool:
+    """Whether a difference is only that nothing was asked: the framework's default is no surprise."""
+    return not always and (asked is None or asked == became)
+
+
+def _value(value: Any) -> str:
+    if value is NOT_STATED:
+        return "-"
+    return plain(value) if isinstance(value, str) else plain(json.dumps(value, ensure_ascii=False))
+
+
+def _software_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{plain(key)} {_value(item)}" for key, item in value.items() if item is not None)
+    return _value(value)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _ending(ended: str, exit_code: int | None, signal: int | None) -> str:
+    if signal is not None:
+        return f"{plain(ended)} {signal}"
+    return f"{plain(ended)} {exit_code}" if exit_code is not None else plain(ended)
