@@ -81,6 +81,11 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         return reading
 
     @property
+    def live(self) -> int:
+        """Live bytes now."""
+        return self._live
+
+    @property
     def allocations(self) -> int:
         """Allocations counted so far."""
         return self._allocations

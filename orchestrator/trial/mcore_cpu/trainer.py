@@ -16,6 +16,7 @@ import torch
 
 from orchestrator.records.spec import TrialSpec
 from orchestrator.trial.mcore_cpu import standins
+from orchestrator.trial.mcore_cpu.collectives import settle_collectives
 from orchestrator.trial.mcore_cpu.effective import as_json
 from orchestrator.trial.mcore_cpu.faults import commit_fault
 from orchestrator.trial.mcore_cpu.limits import check_limits
@@ -41,7 +42,7 @@ def run(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local_r
     torch.set_num_threads(request.options.threads_per_rank)
     memory = TrackedMemory(spec.memory_limit_bytes or request.options.memory_limit_bytes)
     recorder.use(memory)
-    trial = _Trial(spec, request, recorder, rank)
+    trial = _Trial(spec, request, recorder, memory, rank)
     commit_fault(request.options.fault, recorder, memory, rank, trial.spoil_gradient)
     with memory:
         trial.run()
@@ -50,10 +51,11 @@ def run(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local_r
 class _Trial:
     """One rank of one trial: what is set up, in the order in which it is needed, and the loop."""
 
-    def __init__(self, spec: TrialSpec, request: Request, recorder: Recorder, rank: int) -> None:
+    def __init__(self, spec: TrialSpec, request: Request, recorder: Recorder, memory: TrackedMemory, rank: int) -> None:
         self.spec = spec
         self.request = request
         self.recorder = recorder
+        self.memory = memory
         self.rank = rank
         self.config: Any = None
         self.chunks: list[Any] = []
@@ -78,6 +80,7 @@ class _Trial:
 
     def _start(self) -> None:
         standins.install_for_torch()
+        settle_collectives(self.memory)
         for module in (
             "megatron.core.distributed",
             "megatron.core.models.gpt.gpt_layer_specs",

@@ -1,0 +1,104 @@
+"""Collectives that have let go of their tensors when they say that they are done.
+
+gloo runs a collective on a thread of its own, which wakes the caller first and drops its references to the tensors
+then, and its own copies of them. In between, memory that nobody needs any more still counts as live: by chance, and
+by as much as one activation. Waiting those microseconds makes peaks repeat. Asynchronous collectives of a group of
+buckets (overlapped gradient reduction and parameter gather) keep that chance. Checked with torch 2.6 to 2.13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from orchestrator.trial.mcore_cpu.memory import TrackedMemory
+from orchestrator.trial.mcore_cpu.standins import StandIn
+
+_PATIENCE = 0.05
+"""Seconds after which a tensor is taken to be held by somebody else, for a reason."""
+
+_COLLECTIVES = ("all_gather_into_tensor", "all_reduce", "all_to_all_single", "broadcast", "reduce_scatter_tensor")
+_WHY = "gloo drops its references to the tensors a moment after a collective is done"
+
+
+def settle_collectives(memory: TrackedMemory) -> None:
+    """Let torch's collectives settle, for a process whose memory is tracked. Call it before importing Megatron Core.
+
+    Raises:
+        SeamGoneError: torch.distributed lacks one of them.
+    """
+    for name in _COLLECTIVES:
+        StandIn("torch.distributed", name, functools.partial(_settled, memory), _WHY).install()
+    StandIn("torch.distributed", "_coalescing_manager", functools.partial(_settled_manager, memory), _WHY).install()
+
+
+def _settled(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(collective)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.distributed.distributed_c10d._world.pg_coalesce_state:
+            # Only recorded now, and carried out when the block ends.
+            return collective(*args, **kwargs)
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        held = [_holders(tensor) for tensor in tensors]
+        live = memory.live
+        work = collective(*args, **kwargs)
+        if work is not None:
+            return _SettledWork(work, tensors, held)
+        _wait_until(lambda: memory.live <= live and _let_go(tensors, held))
+        return None
+
+    return call
+
+
+def _settled_manager(memory: TrackedMemory, manager: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(manager)
+    @contextlib.contextmanager
+    def coalescing_manager(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        live = memory.live
+        with manager(*args, **kwargs) as works:
+            yield works
+        if not kwargs.get("async_ops"):
+            _wait_until(lambda: memory.live <= live)
+
+    return coalescing_manager
+
+
+class _SettledWork:
+    """A `torch.distributed.Work` whose `wait` also waits for gloo's thread."""
+
+    def __init__(self, work: Any, tensors: list[torch.Tensor], held: list[int]) -> None:
+        self._work = work
+        self._tensors = tensors
+        self._held = held
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        if self._work is None:
+            return True
+        result = self._work.wait(*args, **kwargs)
+        tensors, self._tensors = self._tensors, []
+        self._work = None
+        _wait_until(lambda: _let_go(tensors, self._held))
+        return result
+
+    def is_completed(self) -> bool:
+        return self._work is None or bool(self._work.is_completed())
+
+
+def _holders(tensor: torch.Tensor) -> int:
+    count: int = tensor._use_count()  # type: ignore[attr-defined]  # not in torch's stubs
+    return count
+
+
+def _let_go(tensors: list[torch.Tensor], held: list[int]) -> bool:
+    return all(_holders(tensor) <= before for tensor, before in zip(tensors, held, strict=True))
+
+
+def _wait_until(settled: Callable[[], bool]) -> None:
+    deadline = time.perf_counter() + _PATIENCE
+    while not settled() and time.perf_counter() < deadline:
+        time.sleep(0)
