@@ -15,8 +15,9 @@ _SECRET_NAME = re.compile(
 _HARMLESS_NAMES = re.compile(
     r"(?:tokenizer|num_tokens|tokens_per|token_dispatcher|per_token|eod_token|pad_token)", re.IGNORECASE
 )
+_VALUE = r"(?:\"[^\"]*\"|'[^']*'|[^\s,;\"']+)"
 _SECRET_TEXT = (
-    (re.compile(r"(\b[a-z][a-z0-9+.\-]*://[^/\s:@]*):[^@\s/]+@", re.IGNORECASE), r"\1:" + HIDDEN + "@"),
+    (re.compile(r"(\b[a-z][a-z0-9+.\-]{0,30}://[^/\s:@]*):[^/\s]+@", re.IGNORECASE), r"\1:" + HIDDEN + "@"),
     (
         re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|sk-[A-Za-z0-9_\-]{16,})"),
         HIDDEN,
@@ -24,12 +25,20 @@ _SECRET_TEXT = (
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bnvapi-[A-Za-z0-9_\-]{16,}|\bglpat-[A-Za-z0-9_\-]{16,}"), HIDDEN),
     (re.compile(r"(\bBearer\s+)[A-Za-z0-9._~+/\-]{8,}=*", re.IGNORECASE), r"\1" + HIDDEN),
     (
+        # A variable: in capitals, where the name itself says it.
+        re.compile(r"((?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD)[\"']?\s*[=:]\s*)" + _VALUE),
+        r"\1" + HIDDEN,
+    ),
+    (
+        # A setting in small letters: only names that mean nothing else, since a log is full of tokens.
         re.compile(
-            r"((?<![A-Za-z0-9])[A-Za-z0-9_]*(?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD)\s*[=:]\s*)"
-            r"(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)"
+            r"((?:api_?key|access_?key|secret_?key|client_?secret|auth_?token|access_?token|hf_?token"
+            r"|password|passwd)[\"']?\s*[=:]\s*)" + _VALUE,
+            re.IGNORECASE,
         ),
         r"\1" + HIDDEN,
     ),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
 )
 
 
