@@ -74,7 +74,7 @@ def check_modules(modules: Sequence[str] | None, allowed: Sequence[str], version
             near = difflib.get_close_matches(str(label), allowed, n=1, cutoff=0.4)
             raise RejectedError(
                 f"recompute_modules: {label!r} is not a label of Megatron Core {version}"
-                + (f": did you mean {near[0]}?" if near else "")
+                + (f", did you mean {near[0]}?" if near else ".")
                 + f" Allowed are {', '.join(sorted(allowed))}."
             )
 
@@ -131,7 +131,37 @@ def _layout_problems(request: Request) -> Iterator[str]:
             f"parallelism.tp={layout.tp} with experts needs sequence parallelism in training "
             "(MoELayer.forward refuses it): set parallelism.sequence_parallel=true"
         )
+    yield from _division_problems(request)
     yield from _pipeline_problems(request)
+
+
+_DIVISIONS = (
+    ("ffn_hidden_size", "tp"),
+    ("num_attention_heads", "tp"),
+    ("moe_shared_expert_intermediate_size", "tp"),
+    ("num_moe_experts", "ep"),
+    ("moe_ffn_hidden_size", "etp"),
+)
+"""Settings of `model` that are cut into equal parts when the model is built (megatron.core.utils.divide)."""
+
+
+def _division_problems(request: Request) -> Iterator[str]:
+    layout, transformer = request.parallelism, request.transformer
+    parts = {"tp": layout.tp, "ep": layout.ep, "etp": layout.expert_tp}
+    for setting, axis in _DIVISIONS:
+        value = transformer.get(setting)
+        if isinstance(value, int) and value % parts[axis]:
+            yield f"model.{setting}={value} does not divide by parallelism.{axis}={parts[axis]}"
+    latent = [transformer.get(name) for name in ("kv_lora_rank", "qk_pos_emb_head_dim")]
+    width = sum(value for value in latent if isinstance(value, int))
+    if request.multi_latent_attention and width % layout.tp:
+        yield f"model.kv_lora_rank + model.qk_pos_emb_head_dim = {width} does not divide by parallelism.tp={layout.tp}"
+    frequency = transformer.get("moe_layer_freq")
+    if isinstance(frequency, list) and len(frequency) != transformer.get("num_layers"):
+        yield (
+            f"model.moe_layer_freq has {len(frequency)} entries, one for each of model.num_layers="
+            f"{transformer.get('num_layers')} layers is needed"
+        )
 
 
 def _pipeline_problems(request: Request) -> Iterator[str]:
