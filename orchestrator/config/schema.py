@@ -257,13 +257,22 @@ class SlurmCluster:
     gpu_option: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     gpu_type: str | None = None
     cpus_per_task: int | None = None
+    mem: str | int | None = 0
+    """Memory of a node for the job; 0 is all of it."""
+    cpu_bind: str | None = "none"
     exclusive: bool = True
+    requeue: bool = True
+    """Whether Slurm puts the job back into the queue after a node failure or a preemption."""
+    exclude: list[str] = field(default_factory=list)
+    """Nodes never to be used; nodes on which trials failed are added by retries."""
     sbatch: dict[str, str | int | bool | None] = field(default_factory=dict)
     """Any further sbatch parameter, without its dashes."""
     srun: dict[str, str | int | bool | None] = field(default_factory=dict)
     mpi: str | None = "none"
     setup: list[str] = field(default_factory=list)
-    """Shell lines run under `set -e` before the ranks start."""
+    """Shell lines run under `set -e` before the ranks start, inside the container where there is one."""
+    driver_setup: list[str] = field(default_factory=list)
+    """Shell lines run under `set -e` at the start of the job, on its first node."""
     environment: dict[str, str] = field(default_factory=dict)
     python: str | None = None
     local_dir: str | None = None
