@@ -48,7 +48,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     from orchestrator.report.table import print_table
     from orchestrator.report.text import plain
     from orchestrator.store.collect import open_problems
-    from orchestrator.store.find import find_study
+    from orchestrator.store.find_study import find_study
     from orchestrator.store.overview import running, studies, trial_lines, waiting
 
     with answering.store.reading() as connection:

@@ -24,7 +24,7 @@ from orchestrator.store.overview import (
     TrialLine,
     WaitingTrial,
 )
-from orchestrator.store.prepare import Problem
+from orchestrator.store.problem import Problem
 from orchestrator.vocabulary import PASS
 from orchestrator.vocabulary.units import format_bytes
 

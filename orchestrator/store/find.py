@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, or_, select
 
 from orchestrator.config.errors import UsageError
+from orchestrator.store.find_study import listed
 from orchestrator.store.models import Study, StudyTrial, Trial
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -37,26 +36,8 @@ def find(connection: Connection, word: str) -> Found:
     if len(trials) + len(studies) == 1:
         return Found("trial", next(iter(trials))) if trials else Found("study", studies[0])
     if trials or studies:
-        raise UsageError(f"{word!r} is not clear: it may be {_listed([*studies, *map(_spelt, trials.items())])}")
+        raise UsageError(f"{word!r} is not clear: it may be {listed([*studies, *map(_spelt, trials.items())])}")
     raise UsageError(f"Nothing is called {word!r}; {_nearest(connection, word)}")
-
-
-def find_study(connection: Connection, word: str) -> str:
-    """The study that `word` names, or begins the name of.
-
-    Raises:
-        UsageError: no study, or more than one, is called so.
-    """
-    names = list(connection.execute(select(Study.name).order_by(Study.name)).scalars())
-    if word in names:
-        return word
-    starts = [name for name in names if name.startswith(word)]
-    if len(starts) == 1:
-        return starts[0]
-    if starts:
-        raise UsageError(f"{word!r} is not clear: it may be {_listed(starts)}")
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.5) or names
-    raise UsageError(f"There is no study {word!r}; there is {_listed(near)}" if near else "There is no study yet")
 
 
 def _trials(connection: Connection, word: str, *, whole: bool) -> dict[str, str]:
@@ -75,17 +56,11 @@ def _spelt(trial: tuple[str, str]) -> str:
     return f"{trial[0]} ({trial[1]})" if trial[1] else trial[0]
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    more = len(names) - _SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
 def _nearest(connection: Connection, word: str) -> str:
     studies = list(connection.execute(select(Study.name).order_by(Study.name)).scalars())
     trials = connection.execute(select(StudyTrial.trial_id, StudyTrial.name)).all()
     names = {**{row.trial_id: row.trial_id for row in trials}, **{row.name: row.name for row in trials}}
     near = difflib.get_close_matches(word, [*studies, *names], n=3, cutoff=0.5)
     if near:
-        return f"did you mean {_listed(near)}?"
-    return f"there are the studies {_listed(studies)}" if studies else "nothing has been run yet"
+        return f"did you mean {listed(near)}?"
+    return f"there are the studies {listed(studies)}" if studies else "nothing has been run yet"

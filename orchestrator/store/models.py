@@ -153,7 +153,7 @@ class Attempt(Base):
     user: Mapped[Prose | None]
     run_dir: Mapped[Prose]
     beacon_dir: Mapped[Prose | None]
-    state: Mapped[Word]
+    state: Mapped[Word] = mapped_column(index=True)
     started_at: Mapped[float | None]
     ended_at: Mapped[float | None]
 

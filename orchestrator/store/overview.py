@@ -6,9 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Connection, select, text
-
-from orchestrator.store.models import STATE_RUNNING, Attempt, Batch, Study
+from sqlalchemy import Connection, text
 
 PENDING = "pending"
 PLANNED = "planned"
@@ -88,72 +86,43 @@ def trial_lines(connection: Connection, study: str) -> list[TrialLine]:
 
 def studies(connection: Connection, name: str | None = None) -> list[StudyProgress]:
     """Every study, or the one of that name; the newest first."""
-    chosen = () if name is None else (Study.name == name,)
-    query = select(Study.name, Study.created_at).where(*chosen)
-    found = {row.name: StudyProgress(row.name, row.created_at) for row in connection.execute(query)}
-    counts = "SELECT study, state, label, COUNT(*) AS trials FROM v_trials"
-    if name is not None:
-        counts += " WHERE study = :name"
-    states: dict[str, Counter[str]] = {key: Counter() for key in found}
-    labels: dict[str, Counter[str]] = {key: Counter() for key in found}
-    for row in connection.execute(text(counts + " GROUP BY study, state, label"), {"name": name} if name else {}):
-        if row.study in found:
-            states[row.study][row.state] += row.trials
-            if row.label is not None and row.state == ENDED:
-                labels[row.study][row.label] += row.trials
-    return sorted(
-        (
-            StudyProgress(
-                key,
-                one.created_at,
-                states[key].total(),
-                dict(sorted(states[key].items())),
-                dict(labels[key].most_common()),
-            )
-            for key, one in found.items()
-        ),
-        key=lambda one: (-(one.created_at or 0.0), one.name),
+    chosen, given = ("", {}) if name is None else (" WHERE name = :name", {"name": name})
+    found = connection.execute(text("SELECT name, created_at FROM studies" + chosen), given).all()
+    counts = text(
+        "SELECT study, state, label, COUNT(*) AS trials FROM v_trials"
+        + ("" if name is None else " WHERE study = :name")
+        + " GROUP BY study, state, label"
     )
+    states: dict[str, Counter[str]] = {row.name: Counter() for row in found}
+    labels: dict[str, Counter[str]] = {row.name: Counter() for row in found}
+    for row in connection.execute(counts, given):
+        states[row.study][row.state] += row.trials
+        if row.label is not None and row.state == ENDED:
+            labels[row.study][row.label] += row.trials
+    progress = [
+        StudyProgress(
+            name=row.name,
+            created_at=row.created_at,
+            trials=states[row.name].total(),
+            states=dict(sorted(states[row.name].items())),
+            labels=dict(labels[row.name].most_common()),
+        )
+        for row in found
+    ]
+    return sorted(progress, key=lambda one: (-(one.created_at or 0.0), one.name))
 
 
 def running(connection: Connection, study: str | None = None) -> list[RunningTrial]:
     """The attempts that run, the oldest first; also controls of trials that have their result."""
-    query = (
-        select(
-            Study.name.label("study"),
-            Attempt.name,
-            Attempt.trial_id,
-            Attempt.number,
-            Attempt.role,
-            Attempt.batch_id,
-            Attempt.started_at,
-            Attempt.run_dir,
-            Attempt.beacon_dir,
-            Attempt.spec,
-            Attempt.record,
-        )
-        .outerjoin(Study, Study.id == Attempt.study_id)
-        .where(Attempt.state == STATE_RUNNING)
-        .order_by(Attempt.started_at, Attempt.id)
-    )
-    if study is not None:
-        query = query.where(Study.name == study)
-    return [
-        RunningTrial(
-            study=row.study,
-            name=row.name,
-            trial=row.trial_id,
-            attempt=row.number,
-            role=row.role,
-            batch=row.batch_id,
-            world_size=(row.record or {}).get("world_size") or 1,
-            train_iters=(row.spec or {}).get("train_iters"),
-            started_at=row.started_at,
-            run_dir=row.run_dir,
-            beacon_dir=row.beacon_dir,
-        )
-        for row in connection.execute(query)
-    ]
+    query = """
+        SELECT s.name AS study, a.name AS name, a.trial_id AS trial, a.number AS attempt, a.role AS role,
+            a.batch_id AS batch, t.world_size AS world_size, t.train_iters AS train_iters,
+            a.started_at AS started_at, a.run_dir AS run_dir, a.beacon_dir AS beacon_dir
+        FROM attempts a JOIN trials t ON t.id = a.trial_id LEFT JOIN studies s ON s.id = a.study_id
+        WHERE a.state = 'running'"""
+    query += " AND s.name = :name" if study is not None else ""
+    found = connection.execute(text(query + " ORDER BY a.started_at, a.id"), {"name": study} if study else {})
+    return [RunningTrial(**row) for row in found.mappings()]
 
 
 def waiting(connection: Connection, study: str | None = None) -> list[WaitingTrial]:
@@ -167,5 +136,5 @@ def waiting(connection: Connection, study: str | None = None) -> list[WaitingTri
 
 def results_dirs(connection: Connection) -> list[str]:
     """The results folders that batches in the database came from."""
-    folders = connection.execute(select(Batch.folder).distinct().order_by(Batch.folder)).scalars()
-    return sorted({str(Path(folder).parent.parent) for folder in folders if folder})
+    folders = connection.execute(text("SELECT DISTINCT folder FROM batches WHERE folder <> ''")).scalars()
+    return sorted({str(Path(folder).parent.parent) for folder in folders})

@@ -19,6 +19,7 @@ from orchestrator.select.match import Measured, match_key
 from orchestrator.store.clean import check_numbers, clean, clean_text, digest
 from orchestrator.store.evidence import LEFT_OUT, pack
 from orchestrator.store.measures import AttemptFigures, WindowPeaks, attempt_figures, largest, window_peaks
+from orchestrator.store.problem import Problem
 
 Row = dict[str, Any]
 
@@ -39,14 +40,6 @@ _WIDE = frozenset(
         "window_reserved",
     }
 )
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A file or folder that could not be collected, and why."""
-
-    path: str
-    message: str
 
 
 @dataclass(frozen=True)

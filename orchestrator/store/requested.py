@@ -48,7 +48,7 @@ def trial_row(
     }
 
 
-def row_of_spec(spec: TrialSpec | BatchTrial, repeat: int) -> Row:
+def row_of_spec(spec: TrialSpec | BatchTrial, repeat: int, origin: str) -> Row:
     """The row of a trial that a job was given."""
     return trial_row(
         spec.trial,
@@ -56,6 +56,7 @@ def row_of_spec(spec: TrialSpec | BatchTrial, repeat: int) -> Row:
         trainer=spec.trainer,
         world_size=spec.world_size,
         repeat=repeat,
+        origin=origin,
         target={
             "environment": spec.environment,
             "memory_limit_bytes": spec.memory_limit_bytes,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from orchestrator.records.spec import AttemptRecord, Batch
 from orchestrator.store.clean import clean, clean_text
@@ -47,8 +46,16 @@ def table_of(model: type[Base]) -> Table:
 def insert_missing(connection: Connection, model: type[Base], rows: Sequence[Row]) -> None:
     """Insert the rows whose keys are new, in one statement that two writers may run at once."""
     if rows:
-        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-        connection.execute(dialect.insert(table_of(model)).on_conflict_do_nothing(), rows)
+        statement: Any
+        if connection.dialect.name == "sqlite":
+            from sqlalchemy.dialects import sqlite
+
+            statement = sqlite.insert(table_of(model))
+        else:
+            from sqlalchemy.dialects import postgresql  # imports every driver's dialect: only where it is used
+
+            statement = postgresql.insert(table_of(model))
+        connection.execute(statement.on_conflict_do_nothing(), rows)
 
 
 def pieces(values: Iterable[Any]) -> Iterable[list[Any]]:
@@ -69,7 +76,7 @@ def study_id(connection: Connection, name: str, created_at: float | None = None)
     return found
 
 
-def write_batch(connection: Connection, batch: Batch, folder: str, user: str | None) -> None:
+def write_batch(connection: Connection, batch: Batch, folder: str, user: str | None, origin: str) -> None:
     """A batch, its places, and its trials as members of its study."""
     study = study_id(connection, batch.study, batch.created_at)
     row = {
@@ -84,7 +91,7 @@ def write_batch(connection: Connection, batch: Batch, folder: str, user: str | N
     }
     insert_missing(connection, BatchRow, [row])
     connection.execute(update(BatchRow).where(BatchRow.id == batch.batch).values(**row))
-    insert_missing(connection, Trial, [row_of_spec(trial, trial.repeat) for trial in batch.trials])
+    insert_missing(connection, Trial, [row_of_spec(trial, trial.repeat, origin) for trial in batch.trials])
     connection.execute(delete(BatchTrial).where(BatchTrial.batch_id == batch.batch))
     if batch.trials:
         connection.execute(
@@ -133,13 +140,15 @@ def add_members(connection: Connection, study: int, trials: Iterable[tuple[str, 
     insert_missing(connection, StudyTrial, list(rows.values()))
 
 
-def write_attempts(connection: Connection, prepared: Sequence[PreparedAttempt], user: str | None) -> tuple[int, int]:
+def write_attempts(
+    connection: Connection, prepared: Sequence[PreparedAttempt], user: str | None, origin: str
+) -> tuple[int, int]:
     """Write attempts whole, instead of what was known of them; how many were new, and how many known."""
     if not prepared:
         return 0, 0
     _write_contents(connection, Software, prepared, "software")
     _write_contents(connection, Effective, prepared, "effective")
-    insert_missing(connection, Trial, [_trial_of(one) for one in prepared])
+    insert_missing(connection, Trial, [_trial_of(one, origin) for one in prepared])
     places = _places(connection, [one.attempt for one in prepared])
     uids = [one.uid for one in prepared]
     known = _ids(connection, uids)
@@ -213,11 +222,13 @@ def _write_contents(connection: Connection, model: type[Base], prepared: Sequenc
     insert_missing(connection, model, [{"hash": key, "content": content} for key, content in contents.items()])
 
 
-def _trial_of(one: PreparedAttempt) -> Row:
+def _trial_of(one: PreparedAttempt, origin: str) -> Row:
     attempt = one.attempt
     if one.spec is not None:
-        return row_of_spec(one.spec, attempt.repeat)
-    return trial_row(attempt.trial, {}, trainer=attempt.trainer, world_size=attempt.world_size, repeat=attempt.repeat)
+        return row_of_spec(one.spec, attempt.repeat, origin)
+    return trial_row(
+        attempt.trial, {}, trainer=attempt.trainer, world_size=attempt.world_size, repeat=attempt.repeat, origin=origin
+    )
 
 
 def _places(connection: Connection, attempts: Sequence[AttemptRecord]) -> dict[tuple[str, str], tuple[int, str | None]]:

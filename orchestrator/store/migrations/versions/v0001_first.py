@@ -164,6 +164,7 @@ def upgrade() -> None:
     op.create_index(op.f("ix_attempts_label"), "attempts", ["label"], unique=False)
     op.create_index(op.f("ix_attempts_match_key"), "attempts", ["match_key"], unique=False)
     op.create_index(op.f("ix_attempts_software_hash"), "attempts", ["software_hash"], unique=False)
+    op.create_index(op.f("ix_attempts_state"), "attempts", ["state"], unique=False)
     op.create_index(op.f("ix_attempts_study_id"), "attempts", ["study_id"], unique=False)
     op.create_index("ix_attempts_trial_decides", "attempts", ["trial_id", "decides", "state", "label"], unique=False)
     op.create_table(

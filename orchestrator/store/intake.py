@@ -1,0 +1,168 @@
+"""Reads changed files and writes them to the database, a few hundred ranks a transaction."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, bindparam, update
+
+from orchestrator.records import layout
+from orchestrator.records.jsonfile import FormatError, decode, read_json
+from orchestrator.records.spec import Batch
+from orchestrator.store.database import Store
+from orchestrator.store.die_with_parent import die_with_parent
+from orchestrator.store.models import Source
+from orchestrator.store.plans import PlanRecord, write_plan
+from orchestrator.store.prepare import PreparedAttempt, prepare
+from orchestrator.store.problem import Problem
+from orchestrator.store.scan import Seen
+from orchestrator.store.write import (
+    insert_missing,
+    pieces,
+    table_of,
+    write_attempts,
+    write_batch,
+    write_driver_state,
+)
+
+if TYPE_CHECKING:
+    from orchestrator.store.collect import Collected
+
+_RANKS_A_TRANSACTION = 400
+_RANKS_FOR_WORKERS = 400
+"""Fewer records are read by this process: starting workers takes longer than reading them."""
+
+Prepare = Callable[[Iterable[str]], Iterator[PreparedAttempt | Problem]]
+Read = tuple[Seen, PreparedAttempt | Problem]
+
+
+class Intake:
+    """One collection: what it reads goes to `store`, what it found to `collected`."""
+
+    def __init__(self, store: Store, collected: Collected, origin: str) -> None:
+        self._store = store
+        self._collected = collected
+        self._origin = origin
+        self._user = _user()
+
+    def plans(self, changed: Iterable[Seen]) -> None:
+        for seen in changed:
+            with self._one_file(seen) as connection:
+                write_plan(connection, decode(PlanRecord, read_json(Path(seen.path)), seen.path))
+                self._collected.plans += 1
+
+    def batches(self, changed: Iterable[Seen]) -> None:
+        for seen in changed:
+            with self._one_file(seen) as connection:
+                batch = decode(Batch, read_json(Path(seen.path)), seen.path)
+                write_batch(connection, batch, str(Path(seen.path).parent), self._user, self._origin)
+                self._collected.batches += 1
+
+    def drivers(self, changed: Iterable[Seen]) -> None:
+        for seen in changed:
+            with self._one_file(seen) as connection:
+                state = read_json(Path(seen.path))
+                if not isinstance(state, dict):
+                    raise FormatError(f"{seen.path}: expected an object")
+                write_driver_state(connection, Path(seen.path).parent.name, state)
+
+    def attempts(self, changed: list[Seen], workers: int | None) -> None:
+        """All changed attempts; a transaction holds whole attempts, and that their files were read."""
+        pending: list[Read] = []
+        ranks = 0
+        with _preparing(changed, workers) as prepare_all:
+            for seen, one in zip(changed, prepare_all(seen.path for seen in changed), strict=True):
+                pending.append((seen, one))
+                ranks += len(one.ranks) if isinstance(one, PreparedAttempt) else 1
+                if ranks >= _RANKS_A_TRANSACTION:
+                    self._write(pending)
+                    pending, ranks = [], 0
+        if pending:
+            self._write(pending)
+
+    def settle(self, settled: list[Seen]) -> None:
+        """Note the times of folders that can be told from later changes now."""
+        if settled:
+            table = table_of(Source)
+            statement = update(table).where(table.c.path == bindparam("key")).values(stamp=bindparam("new"))
+            with self._store.writing() as connection:
+                connection.execute(statement, [{"key": seen.path, "new": seen.stamp} for seen in settled])
+
+    def _write(self, pending: list[Read]) -> None:
+        attempts = [one for _, one in pending if isinstance(one, PreparedAttempt)]
+        sources: list[tuple[Seen, str | None]] = []
+        for seen, one in pending:
+            problems = [one] if isinstance(one, Problem) else one.problems
+            self._collected.problems += problems
+            sources.append((seen, "; ".join(problem.message for problem in problems) or None))
+        with self._store.writing() as connection:
+            new, updated = write_attempts(connection, attempts, self._user, self._origin)
+            _remember(connection, sources)
+        self._collected.new += new
+        self._collected.updated += updated
+        self._collected.ranks += sum(len(one.ranks) for one in attempts)
+
+    @contextmanager
+    def _one_file(self, seen: Seen) -> Iterator[Connection]:
+        """A transaction for one file; one that cannot be read is a problem and changes nothing."""
+        try:
+            with self._store.writing() as connection:
+                layout.check_private(Path(seen.path).parent)
+                layout.check_private(Path(seen.path))
+                yield connection
+                _remember(connection, [(seen, None)])
+                return
+        except (OSError, ValueError, RecursionError) as error:
+            problem = " ".join(str(error).split())
+        self._collected.problems.append(Problem(seen.path, problem))
+        with self._store.writing() as connection:
+            _remember(connection, [(seen, problem)])
+
+
+def _remember(connection: Connection, sources: list[tuple[Seen, str | None]]) -> None:
+    table = table_of(Source)
+    rows = [
+        {"path": seen.path, "stamp": seen.stamp, "signature": seen.signature, "problem": problem}
+        for seen, problem in sources
+    ]
+    for some in pieces([row["path"] for row in rows]):
+        connection.execute(table.delete().where(table.c.path.in_(some)))
+    insert_missing(connection, Source, rows)
+
+
+@contextmanager
+def _preparing(changed: list[Seen], workers: int | None) -> Iterator[Prepare]:
+    """Where attempts are read: here, or by worker processes where there are enough to be worth it."""
+    count = min(os.cpu_count() or 1, 4) if workers is None else workers
+    if workers is None and (count < 2 or _estimate(changed) < _RANKS_FOR_WORKERS):
+        count = 0
+    if count == 0 or threading.active_count() > 1:
+        yield lambda folders: map(prepare, folders)
+        return
+    # Forked: nothing is imported again, and this process has no other thread whose lock a child could inherit.
+    with ProcessPoolExecutor(count, get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)) as pool:
+        yield lambda folders: pool.map(prepare, folders, chunksize=8)
+
+
+def _estimate(changed: list[Seen]) -> int:
+    """About how many rank records are to be read, from the first few attempts."""
+    first = changed[:8]
+    if not first:
+        return 0
+    found = sum(len(layout.rank_files(Path(seen.path))) for seen in first)
+    return found * len(changed) // len(first)
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
