@@ -1,0 +1,41 @@
+# `make demo` runs a real recompute study on this machine, `make test` the tests. Both install into .venv what
+# requirements.lock names, once. PYTHON chooses the interpreter, PIP_ARGS goes to every pip (an index of CPU builds, say).
+PYTHON ?= python3
+PIP_ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+DEMO_RESULTS ?= results/demo
+
+.PHONY: demo test test-all check docs clean
+
+demo: $(VENV)/installed
+	$(BIN)/python -m orchestrator -m study=demo results_dir=$(DEMO_RESULTS)
+
+test: check $(VENV)/revisions
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+# What `make test` leaves out for its time: whole covering sets of labels and layouts, long searches.
+test-all: check $(VENV)/revisions
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(VENV)/installed: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) -r requirements.lock
+	$(INSTALL) --no-deps --editable .
+	touch $@
+
+# Other releases, beside the installed ones: what they accept, and where they can be marked, is tested against them.
+$(VENV)/revisions: $(VENV)/installed
+	$(INSTALL) --no-deps --target $(VENV)/revisions/megatron-core-0.15.3 megatron-core==0.15.3
+	$(INSTALL) --no-deps --target $(VENV)/revisions/megatron-bridge-0.3.1 megatron-bridge==0.3.1
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
