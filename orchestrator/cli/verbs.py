@@ -20,6 +20,7 @@ VERBS: dict[str, Verb] = {
         "orchestrator.cli.compare", "a study's table: peak memory, step time and deltas against the control"
     ),
     "recommend": Verb("orchestrator.cli.recommend", "the fastest candidate under a memory target, and why"),
+    "diagnose": Verb("orchestrator.cli.diagnose", "what failed or did nothing, why, and what to run next"),
     "query": Verb("orchestrator.cli.query", "trials that fit conditions, with the columns that you name"),
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
     "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),

@@ -1,0 +1,264 @@
+"""The guide's failure table, row by row, as rules over stored evidence."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.analysis.architecture import inactive_reason
+from orchestrator.analysis.comparison import Delta, Line
+from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
+from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
+from orchestrator.vocabulary import Cause, Stage
+from orchestrator.vocabulary.units import GB
+
+MATERIAL = 0.005
+"""A change of the peak smaller than this is no reason to pay for a replay."""
+NO_CHANGE = 0.0005
+"""A change of the peak smaller than this, of a deterministic allocator, is none."""
+LADDER = ("moe_act", "layernorm", "moe")
+"""The guide's order for a MoE model: narrow output-discard boundaries first."""
+INSIDE_MOE = frozenset({"moe_act", "shared_experts"})
+GRAPH_WORDS = re.compile(r"cuda[ _-]?graph", re.IGNORECASE)
+_OVERLAP_WORDS = re.compile(r"overlap", re.IGNORECASE)
+
+
+def _core_attn_little_effect(subject: Subject) -> Seen | None:
+    change = next((change for change in subject.line.one_label if change.label == "core_attn"), None)
+    if change is None or change.peak is None or change.peak <= -MATERIAL:
+        return None
+    fused = subject.model.fused_attention
+    cause = (
+        f"the attention is fused ({fused}), which rematerialises its internals by itself"
+        if fused
+        else "fused attention rematerialises its internals by itself, or the peak is elsewhere"
+    )
+    time = f" and the step time by {change.time:+.2%}" if change.time is not None else ""
+    return Seen(
+        f"core_attn changed the peak against {change.base} by {change.peak:+.2%}{time}",
+        cause,
+        (Step("Drop core_attn and test a boundary of this architecture instead.", _narrow(subject, "core_attn")),),
+    )
+
+
+def _mla_oom(subject: Subject) -> Seen | None:
+    if not (subject.is_oom and "core_attn" in subject.labels and subject.model.mla):
+        return None
+    if "mla_up_proj" in subject.labels or subject.row.stage in STATE_STAGES:
+        return None
+    return Seen(
+        f"{outcome(subject.line)}, with core_attn recomputed on a multi-latent attention model",
+        "the expanded Q, K and V projections hold the memory, not the attention core",
+        (
+            Step(
+                "Test mla_up_proj; keep core_attn only if a matched run supports it.",
+                subject.commands.run(sweep=[[], ["mla_up_proj"], ["core_attn", "mla_up_proj"]]),
+            ),
+        ),
+    )
+
+
+def _moe_stays_high(subject: Subject) -> Seen | None:
+    if not (subject.is_oom and subject.model.moe) or subject.row.stage in STATE_STAGES:
+        return None
+    if subject.line.candidate.recompute.granularity != "selective":
+        return None
+    tried = [label for label in LADDER if label in subject.labels]
+    said = f" with {', '.join(tried)}" if tried else ""
+    wider = _next_on_ladder(subject)
+    if wider is None:
+        step = Step("Only full recompute is broader.", subject.full())
+    else:
+        command = subject.commands.run(sweep=[[], sorted(subject.labels), sorted(wider)])
+        step = Step(f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.", command)
+    return Seen(
+        f"{outcome(subject.line)}{said} on a MoE model",
+        "expert intermediates or norm outputs hold the memory",
+        (step,),
+    )
+
+
+def _next_on_ladder(subject: Subject) -> frozenset[str] | None:
+    """The labels with one more of the ladder's, where nobody measured that yet; whole moe replaces what lies in it."""
+    if "moe" in subject.labels:
+        return None
+    rungs = [label for label in LADDER if label not in subject.labels]
+    if subject.model.grouped_gemm is False:
+        rungs = [label for label in rungs if label != "moe_act"]
+    wider = [(subject.labels - INSIDE_MOE if label == "moe" else subject.labels) | {label} for label in rungs]
+    tested = {line.candidate.recompute.labels for line in subject.group.lines}
+    return next((labels for labels in wider if labels not in tested), wider[0] if wider else None)
+
+
+def _overlap(subject: Subject) -> Seen | None:
+    conflicts = []
+    if "moe" in subject.labels and subject.model.expert_overlap:
+        conflicts.append(("moe", "model.overlap_moe_expert_parallel_comm=false"))
+    if "shared_experts" in subject.labels and subject.model.shared_expert_overlap:
+        conflicts.append(("shared_experts", "model.moe_shared_expert_overlap=false"))
+    if not conflicts or not subject.refused(_OVERLAP_WORDS):
+        return None
+    label, switch = conflicts[0]
+    kept = sorted(subject.labels - {label} | ({"moe_act"} if label == "moe" else set()))
+    return Seen(
+        f"{label} was refused: {subject.reason}",
+        "backward would replay communication that is overlapped with something else",
+        (
+            Step("Keep the overlap and use a compatible inner boundary.", subject.commands.run(sweep=[[], kept])),
+            Step(
+                "Or switch the overlap off, and measure the control again with it.",
+                subject.commands.run(switch, sweep=[[], sorted(subject.labels)]),
+            ),
+        ),
+    )
+
+
+def _without_effect(subject: Subject) -> Seen | None:
+    reasons = [(label, reason) for label in sorted(subject.labels) if (reason := inactive_reason(label, subject.model))]
+    if reasons:
+        label, reason = reasons[0]
+        rest = sorted(subject.labels - {name for name, _ in reasons})
+        step = Step("Leave the label out; it only makes the list longer.", subject.commands.run(sweep=[rest]))
+        return Seen(f"{label} cannot act on this model", reason, (step,))
+    show = Step("Look at the layers that were built and at the graph scope.", subject.show)
+    if subject.line.passed and subject.labels and subject.row.replays == 0:
+        cause = "the module is absent on these layers, or graph capture bypassed its wrapper"
+        return Seen("no rank ever replayed anything", cause, (show,))
+    for change in subject.line.one_label:
+        if change.label == "core_attn" or change.peak is None or change.time is None:
+            continue
+        if abs(change.peak) <= NO_CHANGE and not _is_slower(change.time, subject.line.time_delta):
+            where = " (CUDA graphs are captured)" if subject.model.graphs else ""
+            return Seen(
+                f"{change.label} changed neither the peak ({change.peak:+.2%}) nor the step time ({change.time:+.2%}) "
+                f"against {change.base}",
+                f"the module is absent or inactive on the measured layers, or another stage sets the peak{where}",
+                (show,),
+            )
+    return None
+
+
+def _full_with_graphs(subject: Subject) -> Seen | None:
+    if subject.line.candidate.recompute.granularity != "full" or not subject.refused(GRAPH_WORDS):
+        return None
+    return Seen(
+        f"full recompute was refused: {subject.reason}",
+        f"cuda_graph_impl is {subject.model.graphs or 'set'}, and full recompute needs full-iteration graphs",
+        (
+            Step("Capture the full iteration.", subject.full("model.cuda_graph_impl=full_iteration")),
+            Step("Or switch CUDA graphs off.", subject.full("model.cuda_graph_impl=none")),
+        ),
+    )
+
+
+def _fragmentation(subject: Subject) -> Seen | None:
+    allocated = subject.row.peak.allocated if subject.row.peak else None
+    reserved = subject.row.reserved
+    caused = subject.row.cause == Cause.FRAGMENTATION
+    if allocated is None or reserved is None:
+        return None
+    gap = reserved - allocated
+    if not caused and (gap < FRAGMENTATION_SHARE * reserved or subject.row.device_kind == "cpu"):
+        return None
+    if "expandable_segments:True" in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+        action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."
+        return Seen(_gap_text(allocated, reserved), "allocator caching or fragmentation", (Step(action, subject.show),))
+    setting = "+trainer.environment.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    return Seen(
+        _gap_text(allocated, reserved),
+        "allocator fragmentation or caching, not live memory",
+        (
+            Step(
+                "Try expandable segments before more recompute.",
+                subject.commands.run(setting, sweep=[list(labels) for labels in _with_control(subject)]),
+            ),
+        ),
+    )
+
+
+def _moved(subject: Subject) -> Seen | None:
+    if not subject.is_oom or subject.row.rank is None:
+        return None
+    for base in _fewer(subject):
+        other = base.decided
+        if (base.label or "").startswith("OOM-") and other.rank is not None and other.rank != subject.row.rank:
+            return Seen(
+                f"the OOM moved from rank {other.rank} ({other.stage}) with {base.text} to rank {subject.row.rank} "
+                f"({subject.row.stage})",
+                "the layers of the (virtual) pipeline stages changed the bottleneck",
+                (
+                    Step("Compare the peaks of every rank.", subject.show),
+                    Step("Then tune the placement for the hot stage, or its labels.", subject.full(method="block")),
+                ),
+            )
+    return None
+
+
+def _farther(subject: Subject) -> Seen | None:
+    if not subject.is_oom:
+        return None
+    for base in _fewer(subject):
+        if (base.label or "").startswith("OOM-") and _progress(subject.line) > _progress(base):
+            return Seen(
+                f"{base.text} ended with {outcome(base)}, this with {outcome(subject.line)}",
+                "recompute moved the peak to a later stage",
+                (
+                    Step(
+                        "This is no pass: optimizer state and steady steps are missing. Relieve where it stopped.",
+                        subject.show,
+                    ),
+                ),
+            )
+    return None
+
+
+def _narrow(subject: Subject, without: str) -> str:
+    rest = sorted(subject.labels - {without})
+    options = [["mla_up_proj"]] if subject.model.mla else []
+    if subject.model.moe:
+        options += [["moe_act"]] if subject.model.grouped_gemm is not False else [["moe"]]
+    if not options:
+        options = [["layernorm"], ["mlp"]]
+    lists = [[], *(sorted({*rest, *option}) for option in options)]
+    return subject.commands.run(sweep=lists)
+
+
+def _with_control(subject: Subject) -> list[tuple[str, ...]]:
+    return list(dict.fromkeys([(), tuple(sorted(subject.labels))]))
+
+
+def _fewer(subject: Subject) -> list[Line]:
+    """Lines that recompute less: the control first, then those that lack exactly one label."""
+    control = subject.group.control
+    bases = [control] if control is not None and control is not subject.line and not subject.line.is_control else []
+    return bases + [base for change in subject.line.one_label if (base := subject.base(change)) and base not in bases]
+
+
+def _progress(line: Line) -> tuple[int, int]:
+    row = line.decided
+    stage = row.stage.code if row.stage is not None and row.stage is not Stage.UNKNOWN else -1
+    return (row.last_iteration if row.last_iteration is not None else -1, stage)
+
+
+def _gap_text(allocated: int, reserved: int) -> str:
+    return (
+        f"reserved memory reached {reserved / GB:.3f} GB and allocated {allocated / GB:.3f} GB: "
+        f"{(reserved - allocated) / GB:.3f} GB apart"
+    )
+
+
+def _is_slower(time: float, delta: Delta | None) -> bool:
+    band = delta.band.half_width if delta is not None and delta.band is not None else MATERIAL
+    return time > band
+
+
+FAILURE_TABLE = (
+    Rule("core-attn-little-effect", f"{GUIDE}, row 1", _core_attn_little_effect),
+    Rule("mla-oom-after-core-attn", f"{GUIDE}, row 2", _mla_oom),
+    Rule("moe-peak-high", f"{GUIDE}, row 3", _moe_stays_high),
+    Rule("overlap-conflict", f"{GUIDE}, row 4", _overlap),
+    Rule("label-without-effect", f"{GUIDE}, row 5", _without_effect),
+    Rule("full-recompute-with-graphs", f"{GUIDE}, row 6", _full_with_graphs),
+    Rule("reserved-not-allocated", f"{GUIDE}, row 7", _fragmentation),
+    Rule("oom-moved-to-another-rank", f"{GUIDE}, row 8", _moved),
+    Rule("farther-but-still-oom", f"{GUIDE}, row 9", _farther),
+)

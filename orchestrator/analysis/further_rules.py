@@ -1,0 +1,152 @@
+"""What the guide says outside its failure table, and what users ask a tool like this, as rules over stored evidence."""
+
+from __future__ import annotations
+
+import re
+
+from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
+from orchestrator.analysis.failure_rules import GRAPH_WORDS
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
+from orchestrator.select.lever import ACTIVATION_STAGES, OPTIMIZER_STAGES, STATE_STAGES
+from orchestrator.vocabulary.units import format_bytes
+
+LOSS_TOLERANCE = 1e-3
+"""Relative difference from the control's losses past which numerics deserve a look; equal arithmetic gives 0."""
+_SMALL_MOMENTS = (
+    "precision.use_precision_aware_optimizer=true",
+    "precision.exp_avg_dtype=bf16",
+    "precision.exp_avg_sq_dtype=bf16",
+)
+_DELAYED = re.compile(r"delayed", re.IGNORECASE)
+_OFFLOAD_WORDS = re.compile(r"cpu_?offload", re.IGNORECASE)
+
+
+def _optimizer_bound(subject: Subject) -> Seen | None:
+    stage = subject.row.stage
+    if not subject.is_oom or stage not in STATE_STAGES:
+        return None
+    floor, activations = subject.row.peak_in(STATE_STAGES), subject.row.peak_in(ACTIVATION_STAGES)
+    numbers = f", at {_gigabytes(floor)}" if floor else ""
+    forward = f"; forward and backward reached {_gigabytes(activations)}" if activations else ""
+    action = "Shard it over more ranks, use BF16 moments, or offload the optimizer: recompute changes none of it."
+    if stage not in OPTIMIZER_STAGES:
+        cause = "parameters, gradients and optimizer state do not fit"
+        return Seen(f"{outcome(subject.line)}{numbers}{forward}", cause, (Step(action),))
+    command = subject.commands.run(*_SMALL_MOMENTS, sweep=[sorted(subject.labels)])
+    return Seen(f"{outcome(subject.line)}{numbers}{forward}", "optimizer state does not fit", (Step(action, command),))
+
+
+def _graph_straddle(subject: Subject) -> Seen | None:
+    if not subject.labels or not subject.refused(GRAPH_WORDS):
+        return None
+    scope = ", ".join(subject.model.graph_scope) or "not given"
+    return Seen(
+        f"{subject.line.text} was refused: {subject.reason}",
+        f"a checkpoint must lie wholly inside or wholly outside the captured scope ({scope})",
+        (
+            Step(
+                "Switch CUDA graphs off, and measure the control again with it.",
+                subject.commands.run("model.cuda_graph_impl=none", sweep=[[], sorted(subject.labels)]),
+            ),
+        ),
+    )
+
+
+def _fp8(subject: Subject) -> Seen | None:
+    labels = sorted(subject.labels & {"moe_act", "layernorm"})
+    delayed = _DELAYED.search(subject.model.fp8_recipe or "")
+    if not labels or not (delayed or subject.refused(_DELAYED)) or not subject.refused(None):
+        return None
+    return Seen(
+        f"{', '.join(labels)} with FP8 delayed scaling: {subject.reason}",
+        "these boundaries are not supported with delayed scaling",
+        (
+            Step(
+                "Use another FP8 recipe (and a Transformer Engine that supports it).",
+                subject.commands.run("precision.fp8_recipe=tensorwise", sweep=[[], sorted(subject.labels)]),
+            ),
+        ),
+    )
+
+
+def _offloading(subject: Subject) -> Seen | None:
+    if not subject.model.offloading or not subject.refused(_OFFLOAD_WORDS):
+        return None
+    labels = sorted(subject.labels)
+    return Seen(
+        f"CPU offloading was refused: {subject.reason}",
+        "it cannot be combined with recompute, nor with pipeline parallelism above one",
+        (
+            Step(
+                "Take one of the two.",
+                subject.commands.run("model.cpu_offloading=false", sweep=[labels]),
+            ),
+        ),
+    )
+
+
+def _lost_override(subject: Subject) -> Seen | None:
+    if not subject.line.notes:
+        return None
+    return Seen(
+        subject.line.notes[0],
+        "the framework, or the recipe, replaced the recompute settings (an unset list becomes core_attn)",
+        (
+            Step(
+                "State the list explicitly; `[]` is the control.",
+                subject.commands.run(sweep=[[], sorted(subject.labels)]),
+            ),
+        ),
+    )
+
+
+def _intermittent(subject: Subject) -> Seen | None:
+    line = subject.line
+    if not line.passed or line.passed == len(line.runs):
+        return None
+    return Seen(
+        f"{line.passed} of {len(line.runs)} repeats passed; another was {line.label}",
+        "the peak is close to the capacity, or fragments differ from run to run",
+        (
+            Step("Do not count it as a pass; look at the one that failed.", subject.show),
+            Step("Repeat it.", subject.commands.run("study.repeats=5", sweep=[sorted(subject.labels)])),
+        ),
+    )
+
+
+def _numerics(subject: Subject) -> Seen | None:
+    difference = subject.line.loss_difference
+    if difference is None or difference <= LOSS_TOLERANCE:
+        return None
+    return Seen(
+        f"losses differ from the control's by up to {difference:.1e} (relative)",
+        "the arithmetic is the same, so dropout, an RNG state or a nondeterministic kernel replays differently",
+        (Step("Check convergence before using it.", subject.show),),
+    )
+
+
+def _no_control(subject: Subject) -> Seen | None:
+    first = subject.group.lines[0] is subject.line
+    if not first or subject.group.control is not None or subject.row.origin == ORIGIN_PUBLISHED:
+        return None
+    return Seen(
+        "there is no control among these rows",
+        "without a matched row that recomputes nothing, neither savings nor cost are known",
+        (Step("Run the control.", subject.commands.run(sweep=[[]])),),
+    )
+
+
+def _gigabytes(peak: StagePeak) -> str:
+    return format_bytes(peak.allocated)
+
+
+FURTHER_RULES = (
+    Rule("optimizer-bound", "guide, Known Limitations", _optimizer_bound),
+    Rule("graph-scope-straddled", "guide, Compatibility: CUDA graphs", _graph_straddle),
+    Rule("fp8-delayed-scaling", "guide, Compatibility: FP8 restrictions", _fp8),
+    Rule("offloading-conflict", "guide, Quick Decision Guide", _offloading),
+    Rule("settings-replaced", "Megatron-Bridge issues 3518 and 6003", _lost_override),
+    Rule("passes-sometimes", "Megatron-Bridge issues 1512 and 3107", _intermittent),
+    Rule("losses-differ", "guide, Measurement Contract", _numerics),
+    Rule("no-control", "guide, Measurement Contract", _no_control),
+)

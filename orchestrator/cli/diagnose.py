@@ -1,0 +1,78 @@
+"""`diagnose`: what went wrong or did nothing, why, and the command to run next."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.cli.storage import add_results_flag
+
+_ABOUT = """\
+The guide's failure table over stored evidence: for each candidate of a study, or for one trial, what was seen, its
+likely cause, and the next step as a command line. Exit code 3 where no rule has anything to say."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser("diagnose", description=_ABOUT)
+    parser.add_argument("what", nargs="*", metavar="STUDY|TRIAL", help="studies, or trials by id (default: the newest)")
+    parser.add_argument("--rules", action="store_true", help="list the rules and where each comes from")
+    add_results_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.command import Commands
+    from orchestrator.analysis.comparison import compare
+    from orchestrator.analysis.diagnosis import diagnose
+    from orchestrator.analysis.failure_rules import FAILURE_TABLE
+    from orchestrator.analysis.further_rules import FURTHER_RULES
+    from orchestrator.analysis.rows import ORIGIN_PUBLISHED
+    from orchestrator.cli.rows import read_rows
+    from orchestrator.report.diagnose import as_json, print_findings
+
+    rules = (*FAILURE_TABLE, *FURTHER_RULES)
+    if args.rules:
+        return _list_rules([(rule.id, rule.source) for rule in rules], as_json=args.json)
+    found = read_rows(args, args.what)
+    measured = next((row for row in found.rows if row.origin != ORIGIN_PUBLISHED), None)
+    commands = Commands(measured.study, _base_overrides(measured.requested)) if measured else Commands("")
+    findings = diagnose(compare(found.rows), rules, commands, only=frozenset(found.trials))
+    if args.json:
+        print(json.dumps({"findings": as_json(findings)}, indent=1, allow_nan=False))
+    elif findings:
+        print_findings(findings, sys.stdout)
+    else:
+        print("No rule has anything to say of these rows.")
+    return 0 if findings else 3
+
+
+def _list_rules(rules: list[tuple[str, str]], *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps([{"rule": rule, "source": source} for rule, source in rules], indent=1))
+    else:
+        for rule, source in rules:
+            print(f"{rule}: {source}")
+    return 0
+
+
+def _base_overrides(requested: Mapping[str, Any]) -> tuple[str, ...]:
+    """Overrides that make a trial of this request; none where it cannot be composed here."""
+    from orchestrator.analysis.command import differing_overrides
+    from orchestrator.config.compose import composing
+    from orchestrator.config.errors import UsageError
+
+    trainer = requested.get("trainer", {}).get("name")
+    if not trainer:
+        return ()
+    chosen = [] if trainer == "mcore_cpu" else [f"trainer={trainer}"]
+    model = requested.get("model", {}).get("name")
+    with composing() as composer:
+        for choice in ([*chosen, f"model={model}"], chosen):
+            try:
+                composed = composer.compose(choice)
+            except UsageError:
+                continue
+            return (*choice, *differing_overrides(requested, composed))
+    return ()

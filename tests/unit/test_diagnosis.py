@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from measured_rows import row
+
+from orchestrator.analysis.architecture import architecture_of
+from orchestrator.analysis.command import Commands, differing_overrides
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.diagnosis import diagnose
+from orchestrator.analysis.failure_rules import FAILURE_TABLE
+from orchestrator.analysis.further_rules import FURTHER_RULES
+from orchestrator.analysis.published_tables import published_rows
+from orchestrator.analysis.rows import StagePeak
+from orchestrator.vocabulary import Stage
+
+RULES = (*FAILURE_TABLE, *FURTHER_RULES)
+MLA_MOE = {"multi_latent_attention": True, "num_moe_experts": 8, "moe_layer_freq": 1, "moe_grouped_gemm": True}
+GB = 10**9
+
+
+def found(rows, **options):
+    return diagnose(compare(rows), RULES, Commands("demo", ("model.num_layers=4",)), **options)
+
+
+def of(rule, rows):
+    """The findings of one rule."""
+    return [finding for finding in found(rows) if finding.rule == rule]
+
+
+def model(modules, settings=MLA_MOE, **changes):
+    return row(modules, effective_model=settings, **changes)
+
+
+def oom(modules, stage, settings=MLA_MOE, **changes):
+    label = {"forward": "OOM-fwd", "backward": "OOM-bwd", "optimizer_init": "OOM-optimizer", "model_build": "OOM-setup"}
+    changes = {"last_iteration": 0, "rank": 0, "step_ms": None, **changes}
+    return model(modules, settings, label=label[stage], stage=Stage(stage), cause="device_oom", **changes)
+
+
+def rejected(modules, settings, reason, **changes):
+    made = model(modules, settings, **changes)
+    request = {**made.requested, "model": settings}
+    return replace(made, requested=request, effective=None, label="rejected", peaks=(), evidence=(reason,))
+
+
+def test_core_attn_without_relief_names_the_fused_backend_and_a_boundary_of_this_architecture():
+    settings = {**MLA_MOE, "attention_backend": "flash"}
+    (finding,) = of("core-attn-little-effect", [model([], settings), model(["core_attn"], settings, step_ms=104.0)])
+    assert "flash" in finding.cause
+    assert "+0.00% and the step time by +4.00%" in finding.symptom
+    assert "recompute_modules=[],[mla_up_proj],[moe_act]" in shlex.split(finding.steps[0].command)
+
+
+def test_core_attn_that_saves_memory_is_left_alone():
+    assert not of("core-attn-little-effect", [model([]), model(["core_attn"], peak=800_000_000)])
+
+
+def test_mla_that_runs_out_of_memory_with_core_attn_is_pointed_to_mla_up_proj():
+    (finding,) = of("mla-oom-after-core-attn", [oom(["core_attn"], "forward")])
+    assert "mla_up_proj" in finding.steps[0].command
+    assert not of("mla-oom-after-core-attn", [oom(["core_attn"], "forward", {"multi_latent_attention": False})])
+    assert not of("mla-oom-after-core-attn", [oom(["core_attn"], "optimizer_init")])
+
+
+@pytest.mark.parametrize(
+    ("modules", "following"),
+    [([], "[moe_act]"), (["moe_act"], "[layernorm,moe_act]"), (["layernorm", "moe_act"], "[layernorm,moe]")],
+)
+def test_a_moe_model_climbs_the_ladder_one_boundary_at_a_time(modules, following):
+    (finding,) = of("moe-peak-high", [oom(modules, "backward")])
+    assert shlex.split(finding.steps[0].command)[-1].endswith(following)
+
+
+def test_a_rung_that_was_measured_already_is_skipped():
+    findings = of("moe-peak-high", [oom([], "backward"), oom(["moe_act"], "backward")])
+    control = next(finding for finding in findings if finding.subject == "[]")
+    assert shlex.split(control.steps[0].command)[-1] == "recompute_modules=[],[layernorm]"
+
+
+def test_above_whole_moe_there_is_only_full_recompute():
+    (finding,) = of("moe-peak-high", [oom(["moe"], "backward")])
+    assert "recompute_granularity=full" in finding.steps[0].command
+
+
+@pytest.mark.parametrize(
+    ("label", "switch"),
+    [("moe", "overlap_moe_expert_parallel_comm"), ("shared_experts", "moe_shared_expert_overlap")],
+)
+def test_an_overlap_conflict_offers_both_ways_out(label, switch):
+    reason = f"{label} cannot be recomputed with overlap"
+    (finding,) = of("overlap-conflict", [rejected([label], {**MLA_MOE, switch: True}, reason)])
+    assert reason in finding.symptom
+    assert f"model.{switch}=false" in finding.steps[1].command
+
+
+def test_mlp_on_a_model_without_dense_layers_cannot_act():
+    (finding,) = of("label-without-effect", [model([]), model(["mlp"])])
+    assert "every layer's MLP is MoE" in finding.cause
+
+
+def test_mlp_on_a_model_with_a_dense_layer_can():
+    settings = {**MLA_MOE, "num_layers": 4, "moe_layer_freq": [0, 1, 1, 1]}
+    assert not of("label-without-effect", [model([], settings), model(["mlp"], settings, peak=9 * 10**8)])
+
+
+def test_a_label_that_was_never_replayed_had_no_effect():
+    (finding,) = of("label-without-effect", [model([]), model(["layernorm"], replays=0)])
+    assert "no rank ever replayed" in finding.symptom
+
+
+def test_a_label_that_changes_neither_peak_nor_time_is_reported():
+    (finding,) = of("label-without-effect", [model([]), model(["layernorm"], replays=8, step_ms=100.1)])
+    assert "layernorm changed neither the peak (+0.00%) nor the step time (+0.10%)" in finding.symptom
+
+
+def test_full_recompute_that_graphs_refuse_offers_both_ways_out():
+    settings = {**MLA_MOE, "cuda_graph_impl": "local"}
+    made = rejected([], settings, "full recompute is only supported with full iteration CUDA graph", granularity="full")
+    (finding,) = of("full-recompute-with-graphs", [made])
+    assert "model.cuda_graph_impl=full_iteration" in finding.steps[0].command
+    assert "model.cuda_graph_impl=none" in finding.steps[1].command
+
+
+def test_a_boundary_that_straddles_a_graph_is_explained_with_the_scope():
+    settings = {**MLA_MOE, "cuda_graph_impl": "local", "cuda_graph_scope": ["attn"]}
+    (finding,) = of("graph-scope-straddled", [rejected(["core_attn"], settings, "attn CUDA graph holds core_attn")])
+    assert "(attn)" in finding.cause
+
+
+def test_reserved_far_above_allocated_suggests_expandable_segments():
+    made = model(["moe"], peak=50 * GB, reserved=70 * GB, device_kind="cuda")
+    (finding,) = of("reserved-not-allocated", [made])
+    assert "20.000 GB apart" in finding.symptom
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in finding.steps[0].command
+    on = replace(made, environment={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    (finding,) = of("reserved-not-allocated", [on])
+    assert "on already" in finding.steps[0].action
+
+
+def test_an_ordinary_allocator_cache_is_left_alone():
+    assert not of("reserved-not-allocated", [model([], peak=50 * GB, reserved=53 * GB, device_kind="cuda")])
+
+
+def test_an_oom_that_moves_to_another_rank_is_named_with_both():
+    (finding,) = of("oom-moved-to-another-rank", [oom([], "forward", rank=0), oom(["moe"], "backward", rank=3)])
+    assert "from rank 0 (forward) with [] to rank 3 (backward)" in finding.symptom
+
+
+def test_getting_farther_is_no_pass():
+    rows = [oom([], "forward"), oom(["moe"], "optimizer_init", last_iteration=0)]
+    (finding,) = of("farther-but-still-oom", rows)
+    assert finding.subject == "moe"
+    assert "no pass" in finding.steps[0].action
+
+
+def test_an_optimizer_that_does_not_fit_is_not_recomputes_to_solve():
+    peaks = (StagePeak(0, Stage.FORWARD, 40 * GB), StagePeak(0, Stage.OPTIMIZER_INIT, 79 * GB))
+    (finding,) = of("optimizer-bound", [oom(["moe"], "optimizer_init", peaks=peaks)])
+    assert "79.000 GB; forward and backward reached 40.000 GB" in finding.symptom
+
+
+def test_fp8_delayed_scaling_is_named():
+    settings = {**MLA_MOE, "fp8": "e4m3", "fp8_recipe": "delayed"}
+    assert of("fp8-delayed-scaling", [rejected(["moe_act"], settings, "moe_act with fp8 delayed scaling")])
+
+
+def test_offloading_beside_recompute_is_named():
+    settings = {**MLA_MOE, "cpu_offloading": True}
+    assert of("offloading-conflict", [rejected(["moe"], settings, "cpu_offloading does not work with recompute")])
+
+
+def test_a_wiped_override_is_a_finding():
+    wiped = model(["core_attn"])
+    wiped.requested["recompute_modules"] = ["moe_act"]
+    (finding,) = of("settings-replaced", [wiped])
+    assert finding.symptom == "asked for moe_act, ran core_attn"
+
+
+def test_a_trial_that_passes_sometimes_says_how_often():
+    (finding,) = of("passes-sometimes", [model(["moe"]), oom(["moe"], "backward", trial="again", repeat=1)])
+    assert finding.symptom == "1 of 2 repeats passed; another was OOM-bwd"
+
+
+def test_losses_that_leave_the_controls_are_named():
+    assert of("losses-differ", [model([]), model(["moe"], losses={1: 4.1, 20: 3.0})])
+    assert not of("losses-differ", [model([]), model(["moe"], losses={1: 4.00001, 20: 3.0})])
+
+
+def test_a_study_without_a_control_is_told_to_run_one():
+    (finding,) = of("no-control", [model(["moe"]), model(["mlp"])])
+    assert finding.steps[0].command.endswith("'recompute_modules=[]'")
+
+
+def test_every_row_of_the_guides_table_is_a_rule():
+    assert [rule.source for rule in FAILURE_TABLE] == [f"guide, Failure Diagnosis, row {n}" for n in range(1, 10)]
+
+
+def test_a_single_trial_is_spoken_of_alone():
+    rows = [oom([], "forward"), oom(["moe_act"], "forward")]
+    assert {finding.subject for finding in found(rows, only=frozenset({rows[1].trial}))} == {"moe_act"}
+
+
+def test_the_published_tables_are_diagnosed_too():
+    rules = {finding.rule for finding in found(published_rows("moonlight-16b"))}
+    assert rules == {"core-attn-little-effect"}
+    assert {finding.rule for finding in found(published_rows("nemotron-3-nano"))} == {"moe-peak-high"}
+
+
+def test_commands_survive_a_shell():
+    command = Commands("my study; rm -rf", ("trainer.environment.A='b c'",)).run(sweep=[["$(x)"]])
+    assert shlex.split(command)[3:] == [
+        "-m",
+        "study.name=my study; rm -rf",
+        "trainer.environment.A='b c'",
+        "recompute_granularity=selective",
+        "recompute_modules=[$(x)]",
+    ]
+
+
+def test_base_overrides_say_what_differs_from_the_composed_configuration():
+    requested = {"model": {"name": "a", "num_layers": 8, "moe_layer_freq": [0, 1]}, "trainer": {"name": "mcore_cpu"}}
+    composed = {"model": {"name": "b", "num_layers": 4}, "trainer": {"name": "mcore_cpu"}}
+    assert differing_overrides(requested, composed) == ("model.num_layers=8", "model.moe_layer_freq=[0,1]")
+
+
+def test_dense_layers_are_counted_as_megatron_core_places_them():
+    assert architecture_of(model([], {**MLA_MOE, "num_layers": 6, "moe_layer_freq": 2})).dense_layers == 3
+    assert architecture_of(model([], {"num_layers": 6, "num_moe_experts": None})).dense_layers == 6
