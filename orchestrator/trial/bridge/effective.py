@@ -45,7 +45,7 @@ def built_layers(model: list[Any]) -> list[dict[str, Any]]:
     kinds: Counter[tuple[tuple[str, str], ...]] = Counter()
     for chunk in model:
         for module in chunk.modules():
-            if type(module).__name__.endswith("Layer") and hasattr(module, "layer_number"):
+            if hasattr(module, "layer_number") and (hasattr(module, "mixer") or hasattr(module, "self_attention")):
                 kinds[tuple(_parts(module))] += 1
     return [{"count": count, **dict(parts)} for parts, count in kinds.items()]
 
