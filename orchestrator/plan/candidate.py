@@ -20,6 +20,7 @@ ID_DIGITS = REQUEST_DIGITS + FINGERPRINT_DIGITS
 
 _IDENTITY = "trial-identity-1"
 _GROUPS = ("model", "parallelism", "precision", "training", "trainer", "revisions")
+_OF_SOFTWARE = ("version", "commit", "git_commit", "dirty", "git_dirty", "digest")
 _PINS = ("bridge", "megatron_core")
 _TRAINER_WITHOUT_EFFECT = frozenset({"stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 
@@ -97,12 +98,13 @@ def request_digest(candidate: Candidate, repeat: int = 0) -> str:
 def trial_id(candidate: Candidate, repeat: int = 0, fingerprint: Mapping[str, Any] | None = None) -> str:
     """The identity of a trial: 20 hex digits.
 
-    `fingerprint` is the software found (names to versions and commits); it counts only where the request pins
-    nothing, since a pinned trial runs the pinned revisions or fails.
+    `fingerprint` is the software found (names to versions and commits, or to what a record says of them, of which
+    only version, commit and the state of the work tree count); it counts only where the request pins nothing, since a
+    pinned trial runs the pinned revisions or fails.
     """
     software = "0" * FINGERPRINT_DIGITS
     if fingerprint and not pins(candidate.request):
-        software = _digest(canonical(fingerprint))[:FINGERPRINT_DIGITS]
+        software = _digest(canonical(_what_decides(fingerprint)))[:FINGERPRINT_DIGITS]
     return request_digest(candidate, repeat) + software
 
 
@@ -115,6 +117,14 @@ def pins(request: Mapping[str, Any]) -> dict[str, str]:
 def other_fingerprints(trial: str, known: Iterable[str]) -> list[str]:
     """The known trials that asked for the same and found other software."""
     return sorted(other for other in known if other != trial and other[:REQUEST_DIGITS] == trial[:REQUEST_DIGITS])
+
+
+def _what_decides(software: Mapping[str, Any]) -> dict[str, Any]:
+    """The software found without where it lies and how it was found."""
+    return {
+        name: {key: item.get(key) for key in _OF_SOFTWARE if item.get(key)} if isinstance(item, Mapping) else item
+        for name, item in software.items()
+    }
 
 
 def _normal_recompute(chosen: dict[str, Any]) -> dict[str, Any]:

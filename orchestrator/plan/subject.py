@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.plan.candidate import group, is_whole, trainer_of
 from orchestrator.plan.fields import FIELDS, Field, framework_fields
+from orchestrator.plan.layout import LayoutError, parse_layout
 from orchestrator.plan.verdict import Revision
 
 
@@ -23,16 +24,19 @@ class Subject:
     revision: Revision
     trainer: str = "mcore_cpu"
     gpus_per_node: int | None = None
+    nodes: int | None = None
 
     @classmethod
     def of(cls, request: Mapping[str, Any], revision: Revision | None = None) -> Subject:
         """The subject of a composed request."""
-        per_node = group(request, "cluster").get("gpus_per_node")
+        cluster = group(request, "cluster")
+        per_node, nodes = cluster.get("gpus_per_node"), cluster.get("nodes")
         return cls(
             given=framework_fields(request),
             revision=revision or Revision(),
             trainer=trainer_of(request),
             gpus_per_node=per_node if is_whole(per_node) and per_node > 0 else None,
+            nodes=nodes if is_whole(nodes) and nodes > 0 else None,
         )
 
     @property
@@ -85,6 +89,64 @@ class Subject:
         except UnknownFieldError:
             return False
         return value is not None and value is not False
+
+    @property
+    def granularity(self) -> str | None:
+        """The granularity in force once the deprecated `moe_layer_recompute` has acted (which adds `moe`)."""
+        asked = self["recompute_granularity"]
+        if asked is None and self.set("moe_layer_recompute"):
+            return "selective"
+        return None if asked is None else str(asked)
+
+    @property
+    def replayed(self) -> list[str]:
+        """The modules in force once the deprecated `moe_layer_recompute` has acted; empty if not selective."""
+        if self.granularity != "selective":
+            return []
+        modules = self["recompute_modules"]
+        replayed = ["core_attn"] if modules is None else [str(module) for module in modules]
+        return [*replayed, "moe"] if self.set("moe_layer_recompute") and "moe" not in replayed else replayed
+
+    @property
+    def is_moe(self) -> bool:
+        return self["num_moe_experts"] is not None
+
+    @property
+    def has_dense_layers(self) -> bool:
+        """Whether a layer is dense (`get_gpt_decoder_block_spec`: layer i is MoE where i is a multiple of the freq)."""
+        if not self.is_moe:
+            return True
+        frequency = self["moe_layer_freq"]
+        if isinstance(frequency, list):
+            return any(item == 0 for item in frequency)
+        return int(frequency) > 1 and self.positive("num_layers") > 1
+
+    @property
+    def graph_scopes(self) -> list[str]:
+        """CUDA-graph scopes as Megatron Core 0.16 reads them: `full` and nothing are the whole layer, an empty list."""
+        scopes = self["cuda_graph_scope"]
+        if scopes is None:
+            return []
+        listed = scopes.split(",") if isinstance(scopes, str) else [str(scope) for scope in scopes]
+        return [] if listed == ["full"] else listed
+
+    @property
+    def graph_implementation(self) -> str:
+        """`cuda_graph_impl` once the two deprecated switches have acted."""
+        if self.set("enable_cuda_graph"):
+            return "local"
+        return "transformer_engine" if self.set("external_cuda_graph") else str(self["cuda_graph_impl"])
+
+    @property
+    def layout_is_virtual(self) -> bool:
+        """Whether a pipeline layout has more stages than ranks, which sets vpp by itself."""
+        layout = self["pipeline_model_parallel_layout"]
+        if layout is None:
+            return False
+        try:
+            return len(parse_layout(layout)) > self.positive("pipeline_model_parallel_size")
+        except LayoutError:
+            return False
 
     @property
     def modules(self) -> list[str]:

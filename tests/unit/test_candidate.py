@@ -135,6 +135,13 @@ def test_a_fingerprint_counts_only_where_nothing_is_pinned() -> None:
     assert identity(pinned, 0, {"torch": "2.7"}) == identity(pinned, 0, {"torch": "2.8"})
 
 
+def test_where_software_lies_is_no_part_of_the_identity() -> None:
+    here = {"megatron_core": {"version": "0.16.1", "path": "/a", "found": "git"}}
+    there = {"megatron_core": {"version": "0.16.1", "path": "/b", "found": "pip"}}
+    newer = {"megatron_core": {"version": "0.16.2", "path": "/a", "found": "git"}}
+    assert identity(REQUEST, 0, here) == identity(REQUEST, 0, there) != identity(REQUEST, 0, newer)
+
+
 def test_a_bridge_candidate_keeps_what_only_its_recipe_can_fill_in() -> None:
     request = changed("trainer.name", "bridge")
     assert normalise(request)["model"] == {key: value for key, value in REQUEST["model"].items() if key != "name"}

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from orchestrator.plan.finding import Finding
-from orchestrator.plan.rules import batch, recompute, settings
+from orchestrator.plan.rules import (
+    attention,
+    batch,
+    graphs,
+    modules,
+    moe,
+    offload,
+    overlap,
+    precision,
+    ranks,
+    recompute,
+    settings,
+    stages,
+)
 from orchestrator.plan.rules.rule import Judge, Rule
 from orchestrator.plan.subject import Subject
 
-RULES: tuple[Rule, ...] = (*settings.RULES, *recompute.RULES, *batch.RULES)
+RULES: tuple[Rule, ...] = (
+    *settings.RULES,
+    *recompute.RULES,
+    *modules.RULES,
+    *offload.RULES,
+    *ranks.RULES,
+    *stages.RULES,
+    *batch.RULES,
+    *attention.RULES,
+    *moe.RULES,
+    *overlap.RULES,
+    *precision.RULES,
+    *graphs.RULES,
+)
 
 __all__ = ["RULES", "Judge", "Rule", "check"]
 

@@ -116,6 +116,12 @@ def _distributed_with_sequence_parallel(subject: Subject) -> str | None:
     )
 
 
+def _old_switch(subject: Subject) -> str | None:
+    if not subject["moe_layer_recompute"] or subject["recompute_granularity"] != "full":
+        return None
+    return "model.moe_layer_recompute=true cannot go with recompute_granularity=full: set it to false"
+
+
 def _nearest(value: object, allowed: list[str]) -> str:
     close = difflib.get_close_matches(str(value), allowed, n=1, cutoff=0.5)
     return f" (did you mean {close[0]}?)" if close else ""
@@ -142,6 +148,7 @@ RULES = (
         _CONFIG,
         _distributed_with_sequence_parallel,
     ),
+    Rule("moe-layer-recompute-full", Kind.INVALID, Judge.CONFIG, _CONFIG, _old_switch),
     Rule("recompute-modules-unused", Kind.NO_EFFECT, Judge.GUIDE, _SEMANTICS, _modules_unused),
     Rule("recompute-method-unused", Kind.NO_EFFECT, Judge.GUIDE, _SEMANTICS, _method_unused),
     Rule("recompute-num-layers-unused", Kind.NO_EFFECT, Judge.GUIDE, _SEMANTICS, _layers_unused),
