@@ -39,10 +39,9 @@ class OneLabel:
 
     base: str
     label: str
-    peak: float | None
-    """Change of the peak against that line, as a fraction; None where one of them did not pass."""
-    time: float | None
-    other_nodes: bool = False
+    peak: Delta | None
+    """Change of the peak against that line; None where one of them did not pass."""
+    time: Delta | None
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,8 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
 def _with_deltas(lines: list[Line]) -> list[Line]:
     controls = [row for line in lines if line.is_control for row in line.runs if row.passed]
     with_control = [line if line.is_control else _against(line, controls) for line in lines]
-    return [replace(line, one_label=_one_label(line, with_control)) for line in with_control]
+    drift = noise.drift([row.step_ms for row in controls if row.step_ms is not None])
+    return [replace(line, one_label=_one_label(line, with_control, drift)) for line in with_control]
 
 
 def _against(line: Line, controls: Sequence[Row]) -> Line:
@@ -192,8 +192,10 @@ def _delta(
     pairs: Sequence[_Pair],
     value_of: Callable[[Row], float | None],
     scatter_of: Callable[[Row], float | None],
+    drift: float | None = None,
 ) -> Delta | None:
-    deltas, drifts, control_scatters, control_runs, other_nodes = [], [], [], set(), False
+    deltas, control_scatters, control_runs, other_nodes = [], [], set(), False
+    drifts = [drift]
     for row, controls, elsewhere in pairs:
         value = value_of(row)
         references = [reference for control in controls if (reference := value_of(control)) is not None]
@@ -216,20 +218,21 @@ def _delta(
     return Delta(statistics.median(deltas), band, other_nodes)
 
 
-def _one_label(line: Line, lines: Sequence[Line]) -> tuple[OneLabel, ...]:
+def _one_label(line: Line, lines: Sequence[Line], drift: float | None) -> tuple[OneLabel, ...]:
     labels = line.candidate.recompute.labels
     found = []
     for base in lines:
         fewer = base.candidate.recompute.labels
         comparable = base.candidate.offloading == line.candidate.offloading and _is_selective(line, base)
         if comparable and len(labels - fewer) == 1 and fewer < labels:
+            references = [row for row in base.runs if row.passed]
+            pairs = [(row, *_own_controls(row, references)) for row in line.runs if row.passed]
             found.append(
                 OneLabel(
                     base=base.text,
                     label=next(iter(labels - fewer)),
-                    peak=_change(_line_peak(base), _line_peak(line)),
-                    time=_change(base.step_ms, line.step_ms),
-                    other_nodes=not ({row.batch for row in base.runs} & {row.batch for row in line.runs}),
+                    peak=_delta(pairs, _peak_of, _no_scatter),
+                    time=_delta(pairs, _time_of, _window_scatter, drift),
                 )
             )
     return tuple(sorted(found, key=lambda change: (change.base.count(","), change.base)))
@@ -237,14 +240,6 @@ def _one_label(line: Line, lines: Sequence[Line]) -> tuple[OneLabel, ...]:
 
 def _is_selective(*lines: Line) -> bool:
     return all(line.candidate.recompute.granularity == "selective" for line in lines)
-
-
-def _change(base: float | None, value: float | None) -> float | None:
-    return value / base - 1 if base and value is not None else None
-
-
-def _line_peak(line: Line) -> float | None:
-    return line.peak.allocated if line.peak and line.passed else None
 
 
 def _peak_bytes(row: Row) -> int:

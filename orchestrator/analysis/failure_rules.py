@@ -9,7 +9,7 @@ from orchestrator.analysis.comparison import Delta, Line
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
 from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
 from orchestrator.vocabulary import Cause, Stage
-from orchestrator.vocabulary.units import GB
+from orchestrator.vocabulary.units import format_bytes
 
 MATERIAL = 0.005
 """A change of the peak smaller than this is no reason to pay for a replay."""
@@ -24,7 +24,7 @@ _OVERLAP_WORDS = re.compile(r"overlap", re.IGNORECASE)
 
 def _core_attn_little_effect(subject: Subject) -> Seen | None:
     change = next((change for change in subject.line.one_label if change.label == "core_attn"), None)
-    if change is None or change.peak is None or change.peak <= -MATERIAL:
+    if change is None or change.peak is None or change.peak.fraction <= -MATERIAL:
         return None
     fused = subject.model.fused_attention
     cause = (
@@ -32,9 +32,9 @@ def _core_attn_little_effect(subject: Subject) -> Seen | None:
         if fused
         else "fused attention rematerialises its internals by itself, or the peak is elsewhere"
     )
-    time = f" and the step time by {change.time:+.2%}" if change.time is not None else ""
+    time = f" and the step time by {change.time.fraction:+.2%}" if change.time is not None else ""
     return Seen(
-        f"core_attn changed the peak against {change.base} by {change.peak:+.2%}{time}",
+        f"core_attn changed the peak against {change.base} by {change.peak.fraction:+.2%}{time}",
         cause,
         (Step("Drop core_attn and test a boundary of this architecture instead.", _narrow(subject, "core_attn")),),
     )
@@ -124,13 +124,14 @@ def _without_effect(subject: Subject) -> Seen | None:
         cause = "the module is absent on these layers, or graph capture bypassed its wrapper"
         return Seen("no rank ever replayed anything", cause, (show,))
     for change in subject.line.one_label:
-        if change.label == "core_attn" or change.peak is None or change.time is None:
+        peak, time = change.peak, change.time
+        if change.label == "core_attn" or peak is None or time is None:
             continue
-        if abs(change.peak) <= NO_CHANGE and not _is_slower(change.time, subject.line.time_delta):
+        if abs(peak.fraction) <= NO_CHANGE and not _is_slower(time):
             where = " (CUDA graphs are captured)" if subject.model.graphs else ""
             return Seen(
-                f"{change.label} changed neither the peak ({change.peak:+.2%}) nor the step time ({change.time:+.2%}) "
-                f"against {change.base}",
+                f"{change.label} changed neither the peak ({peak.fraction:+.2%}) nor the step time "
+                f"({time.fraction:+.2%}) against {change.base}",
                 f"the module is absent or inactive on the measured layers, or another stage sets the peak{where}",
                 (show,),
             )
@@ -241,14 +242,13 @@ def _progress(line: Line) -> tuple[int, int]:
 
 def _gap_text(allocated: int, reserved: int) -> str:
     return (
-        f"reserved memory reached {reserved / GB:.3f} GB and allocated {allocated / GB:.3f} GB: "
-        f"{(reserved - allocated) / GB:.3f} GB apart"
+        f"reserved memory reached {format_bytes(reserved)} and allocated {format_bytes(allocated)}: "
+        f"{format_bytes(reserved - allocated)} apart"
     )
 
 
-def _is_slower(time: float, delta: Delta | None) -> bool:
-    band = delta.band.half_width if delta is not None and delta.band is not None else MATERIAL
-    return time > band
+def _is_slower(time: Delta) -> bool:
+    return time.fraction > (time.band.half_width if time.band is not None else MATERIAL)
 
 
 FAILURE_TABLE = (

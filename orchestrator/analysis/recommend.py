@@ -9,7 +9,7 @@ from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED
 from orchestrator.select.lever import OPTIMIZER_BOUND, Measured, StageUse, Verdict, verdicts
 from orchestrator.select.pick import Objective, Option, Pick, pick
-from orchestrator.vocabulary.units import GB
+from orchestrator.vocabulary.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
         found.append("These rows are published, not measured here: repeat the choice on your own revision and cluster.")
     if answer.limit is not None and chosen.reserved is not None and chosen.reserved > answer.limit:
         found.append(
-            f"Reserved memory reached {chosen.reserved / GB:.3f} GB, over the limit of {answer.limit / GB:.3f} GB, "
+            f"Reserved memory reached {format_bytes(chosen.reserved)}, over the limit of {format_bytes(answer.limit)}, "
             "though allocated memory fits: the difference is the allocator's cache."
         )
     if group.control is None:

@@ -15,7 +15,7 @@ from orchestrator.vocabulary.units import GB, MB
 
 _DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
 NO_EFFECT = "no measurable effect"
-_SMALL = GB // 10
+_SMALL = GB
 """Peaks below this are shown in MB, the column's header says so."""
 
 
@@ -220,14 +220,9 @@ def _noise_notes(group: Group) -> list[str]:
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:
-    effects = [
-        f"{name} {percent(value)}"
-        for name, value in (("peak", change.peak), ("time", change.time))
-        if value is not None
-    ]
-    said = ", ".join(effects) or "no figures, since one of them has none"
-    elsewhere = ", other nodes" if change.other_nodes else ""
-    return f"one label: {plain(line.text)} = {plain(change.base)} + {plain(change.label)}: {said}{elsewhere}"
+    known = [(name, delta) for name, delta in (("peak", change.peak), ("time", change.time)) if delta is not None]
+    said = ", ".join(f"{name} {delta_text(delta)}" for name, delta in known) or "no figures, since one did not pass"
+    return f"one label: {plain(line.text)} = {plain(change.base)} + {plain(change.label)}: {said}"
 
 
 def _line_json(line: Line) -> dict[str, Any]:
@@ -259,7 +254,15 @@ def _line_json(line: Line) -> dict[str, Any]:
         "peak_delta": _delta_json(line.peak_delta),
         "time_delta": _delta_json(line.time_delta),
         "loss_difference": line.loss_difference,
-        "one_label": encode(line.one_label),
+        "one_label": [
+            {
+                "base": change.base,
+                "label": change.label,
+                "peak_delta": _delta_json(change.peak),
+                "time_delta": _delta_json(change.time),
+            }
+            for change in line.one_label
+        ],
         "matched_by_request": line.by_request,
         "notes": list(line.notes),
     }

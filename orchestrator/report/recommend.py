@@ -8,7 +8,7 @@ from orchestrator.analysis.recommend import Recommendation
 from orchestrator.records.jsonfile import encode
 from orchestrator.report.compare import delta_text, group_title
 from orchestrator.report.text import plain
-from orchestrator.vocabulary.units import GB
+from orchestrator.vocabulary.units import format_bytes
 
 
 def print_recommendation(answer: Recommendation, stream: TextIO) -> None:
@@ -51,7 +51,9 @@ def _text(answer: Recommendation) -> list[str]:
     choice, chosen = answer.pick.choice, answer.chosen
     lines = []
     if choice is None or chosen is None:
-        limit = f" with every rank at or below {answer.pick.limit / GB:.3f} GB" if answer.pick.limit is not None else ""
+        limit = (
+            f" with every rank at or below {format_bytes(answer.pick.limit)}" if answer.pick.limit is not None else ""
+        )
         lines.append(f"none: no candidate passed{limit}.")
     else:
         where = " ".join(
@@ -63,7 +65,7 @@ def _text(answer: Recommendation) -> list[str]:
             if text
         )
         lines.append(
-            f"{plain(choice.name)}: step {choice.step_ms or 0:.2f} ms, peak {(choice.peak or 0) / GB:.3f} GB"
+            f"{plain(choice.name)}: step {choice.step_ms or 0:.2f} ms, peak {format_bytes(choice.peak)}"
             + (f" {where}" if where else "")
         )
         if not chosen.is_control and chosen.time_delta is not None:
@@ -78,7 +80,7 @@ def _text(answer: Recommendation) -> list[str]:
     if len(answer.pick.pareto) > 1:
         lines.append("Pareto front (no other candidate is smaller and as fast):")
         lines += [
-            f"  {plain(option.name)}: {(option.peak or 0) / GB:.3f} GB, {option.step_ms or 0:.2f} ms"
+            f"  {plain(option.name)}: {format_bytes(option.peak)}, {option.step_ms or 0:.2f} ms"
             for option in answer.pick.pareto
         ]
     if answer.python:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.vocabulary import SETUP_STAGES, Stage
-from orchestrator.vocabulary.units import GB
+from orchestrator.vocabulary.units import format_bytes
 
 ACTIVATION_STAGES = frozenset({Stage.FORWARD, Stage.BACKWARD, Stage.REPLAY})
 """Where activations are held, so where recompute acts."""
@@ -70,12 +70,12 @@ def _state(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
     elif size <= limit:
         return None
     activations = [peak for candidate in candidates if (peak := _largest(candidate, ACTIVATION_STAGES)) is not None]
-    needed = f", while forward and backward need {min(activations) / GB:.3f} GB at best" if activations else ""
-    over = f", over the limit of {limit / GB:.3f} GB" if limit is not None else ""
+    needed = f", while forward and backward need {format_bytes(min(activations))} at best" if activations else ""
+    over = f", over the limit of {format_bytes(limit)}" if limit is not None else ""
     where = f" on rank {rank}" if rank >= 0 else ""
     return Verdict(
         OPTIMIZER_BOUND,
-        f"Recompute is not the lever: {stage} alone takes at least {size / GB:.3f} GB{where} (with {name}){over}"
+        f"Recompute is not the lever: {stage} alone takes at least {format_bytes(size)}{where} (with {name}){over}"
         f"{needed}. Shard, shrink or offload the optimizer state instead (more data parallelism with the distributed "
         "optimizer, BF16 moments, optimizer offload).",
     )
@@ -108,9 +108,9 @@ def _gap(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
     gap_size, name, reserved, allocated = worst
     return Verdict(
         RESERVED_GAP,
-        f"Recompute is not the first lever: {name} reserved {reserved / GB:.3f} GB and allocated {allocated / GB:.3f} "
-        f"GB, so {gap_size / GB:.3f} GB is cached or fragmented. Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
-        "before recomputing more.",
+        f"Recompute is not the first lever: {name} reserved {format_bytes(reserved)} and allocated "
+        f"{format_bytes(allocated)}, so {format_bytes(gap_size)} is cached or fragmented. Try "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before recomputing more.",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.vocabulary import PASS
-from orchestrator.vocabulary.units import GB
+from orchestrator.vocabulary.units import format_bytes
 
 ALL_RANKS, REPORTED_MAX, ONE_RANK = "all_ranks", "reported_max", "one_rank"
 
@@ -128,7 +128,7 @@ def _unfit(option: Option, limit: int | None) -> Loser | None:
         return Loser(option, Loss.NO_TIME, "has no steady step time on record")
     if limit is not None and option.peak > limit:
         where = f" on rank {option.rank}" if option.rank is not None else ""
-        text = f"peak {option.peak / GB:.3f} GB{where} is over {limit / GB:.3f} GB"
+        text = f"peak {format_bytes(option.peak)}{where} is over {format_bytes(limit)}"
         return Loser(option, Loss.OVER_TARGET, text)
     return None
 
@@ -139,11 +139,11 @@ def _beaten(option: Option, choice: Option, objective: Objective) -> Loser:
     if objective is Objective.STEP_TIME and slower > 0:
         return Loser(option, Loss.SLOWER, f"fits, but its step takes {slower:.2f} ms longer{_share(slower, choice)}")
     if objective is Objective.MEMORY and larger > 0:
-        return Loser(option, Loss.LARGER, f"fits, but its peak is {larger / GB:.3f} GB larger")
+        return Loser(option, Loss.LARGER, f"fits, but its peak is {format_bytes(larger)} larger")
     if slower > 0:
         return Loser(option, Loss.SLOWER, f"has the same peak, but its step takes {slower:.2f} ms longer")
     if larger > 0:
-        return Loser(option, Loss.LARGER, f"is as fast, but its peak is {larger / GB:.3f} GB larger")
+        return Loser(option, Loss.LARGER, f"is as fast, but its peak is {format_bytes(larger)} larger")
     return Loser(option, Loss.TIED, "is as fast and as small; the first by name was taken")
 
 

@@ -82,7 +82,7 @@ def test_rows_that_did_not_pass_get_no_deltas():
 def test_one_label_steps_are_found_from_every_row_that_lacks_just_it():
     found = lines([row(), row(["mlp"]), row(["moe"]), row(["mlp", "moe"], step_ms=120.0)])
     assert [(change.base, change.label) for change in found["mlp, moe"].one_label] == [("mlp", "moe"), ("moe", "mlp")]
-    assert found["mlp, moe"].one_label[0].time == pytest.approx(0.2)
+    assert found["mlp, moe"].one_label[0].time.fraction == pytest.approx(0.2)
     assert [change.base for change in found["mlp"].one_label] == ["[]"]
 
 
