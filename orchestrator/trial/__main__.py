@@ -25,6 +25,9 @@ from orchestrator.trial.supervisor import supervise  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
+    if argv in (["-h"], ["--help"]):
+        print(__doc__)
+        return exitstatus.EXIT_OK
     if len(argv) != 1 or argv[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return exitstatus.EXIT_USAGE

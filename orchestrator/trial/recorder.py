@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +85,7 @@ class Recorder:
         """Begin a stage inside the current one. Pair it with `leave`, or use `stage` and `wrap`."""
         started = _now()
         if self._unwinding:
-            self._handled()
+            self.handled()
         codes = self._codes
         top = codes[-1]
         self._edge(started)
@@ -132,7 +133,7 @@ class Recorder:
         """Iteration `number` (from 1) begins; outside of stages it is in `between_steps`."""
         started = _now()
         if self._unwinding:
-            self._handled()
+            self.handled()
         self._edge(started, even_paused=True)
         self._flush_paused()
         self._pause_or_resume(number)
@@ -259,8 +260,18 @@ class Recorder:
         if note_place(error, self.current, self._iteration, self._microbatch):
             self._unwinding = True
             self._publish()
-            self._facts.merge({"raised": exception_record(error)})
+            try:
+                self._facts.merge({"raised": exception_record(error)})
+            except OSError as failure:
+                # The exception itself must get through: this one would take its place.
+                print(f"the facts could not be written: {failure}", file=sys.stderr)
             self._beacon.raise_flag(FLAG_UNWINDING)
+
+    def handled(self) -> None:
+        """The exception that left a stage did not end the trainer: a stage began since, or ended well."""
+        if self._unwinding:
+            self._unwinding = False
+            self._beacon.lower_flag(FLAG_UNWINDING)
 
     def return_to(self, depth: int) -> None:
         """Leave all stages above `depth` of them, however many were entered and not left."""
@@ -321,11 +332,6 @@ class Recorder:
                 self._beacon.credit(code, self._iteration, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
                 self._paused_entries[code] = 0
 
-    def _handled(self) -> None:
-        """A stage begins after an exception left one: somebody handled it."""
-        self._unwinding = False
-        self._beacon.lower_flag(FLAG_UNWINDING)
-
     def _publish(self) -> None:
         retries, ooms = self.meter.retries_and_ooms()
         self._beacon.counters(retries, ooms, self._seconds, self._calls)
@@ -357,7 +363,9 @@ class Visit:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
+        if error is None:
+            self._recorder.handled()
+        else:
             self._recorder.passing(error)
         self._recorder.return_to(self._depth)
 

@@ -1,6 +1,6 @@
 """The supervisor of one rank: starts the trainer, outlives whatever ends it, and always leaves a record.
 
-Standard library only, and one thread. It holds no device, no connection and a few MB of memory, so nothing that
+Standard library only, and one thread. It holds no device, no connection and some ten MB of memory, so nothing that
 ends a trainer ends it too, short of a signal to itself; then the kernel kills the trainer (PR_SET_PDEATHSIG), and
 the driver puts the record together from the beacon.
 """
@@ -168,10 +168,17 @@ class _Watch:
         left = kill_descendants(deadline)
         self._take(0.0)
         self.output.finish()
+        self._close()
         if left:
             self._notes.append(f"still there after SIGKILL, waiting for the kernel: {', '.join(map(str, left))}")
         code = self.child.wait() if has_ended(self.child.pid) else None
         return self._ending(why, code, ended_at)
+
+    def _close(self) -> None:
+        self._selector.close()
+        for stream in (self.child.stdout, self.child.stderr):
+            if stream is not None:
+                stream.close()
 
     def _wait(self) -> str | None:
         """Why the trainer has to be ended; None when it ended by itself."""

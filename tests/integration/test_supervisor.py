@@ -209,30 +209,30 @@ def test_a_segfault_names_its_stage_and_leaves_python_stacks(rank: Rank) -> None
 
 
 def test_a_hang_is_ended_and_shows_where_it_hung(rank: Rank) -> None:
-    record = rank.run([*SECOND_ITERATION, ["in", "grad_sync", [["sleep", 600]]]], stall_seconds=1.0)
+    record = rank.run([*SECOND_ITERATION, ["in", "grad_sync", [["sleep", 600]]]], stall_seconds=2.0)
     assert rank.status == exitstatus.EXIT_STALL
     assert (record.ended, record.exit_code, record.signal) == ("stall", None, None)
     assert record.beacon is not None
     assert record.beacon.stage is Stage.GRAD_SYNC
     assert "do_sleep" in record.stderr_tail
-    assert time.monotonic() - rank.started < 5.0
+    assert time.monotonic() - rank.started < 2.0 + GONE_SECONDS
 
 
 def test_a_hang_that_took_the_signal_away_still_shows_its_stack(rank: Rank) -> None:
-    record = rank.run([["ignore", "SIGUSR1"], ["in", "forward", [["sleep", 600]]]], stall_seconds=0.5)
+    record = rank.run([["ignore", "SIGUSR1"], ["in", "forward", [["sleep", 600]]]], stall_seconds=2.0)
     assert record.ended == "stall"
     assert "do_sleep" in record.stderr_tail
 
 
 def test_a_trial_past_its_time_limit_is_ended_though_it_moves(rank: Rank) -> None:
     steps = [["begin", 1], *([["in", "forward", [["sleep", 0.05]]]] * 1000)]
-    record = rank.run(steps, time_limit_seconds=1.0, stall_seconds=0.9)
+    record = rank.run(steps, time_limit_seconds=1.5, stall_seconds=60.0)
     assert (rank.status, record.ended) == (exitstatus.EXIT_TIME_LIMIT, "time_limit")
 
 
 def test_an_exception_is_not_lost_in_a_cleanup_that_hangs(rank: Rank) -> None:
     inside = [["begin", 2], ["in", "forward", [["raise", "out of everything"]]]]
-    record = rank.run([["hang_in_cleanup", inside]], stall_seconds=1.0)
+    record = rank.run([["hang_in_cleanup", inside]], stall_seconds=2.0)
     assert (rank.status, record.ended, record.exit_code) == (exitstatus.EXIT_FAILED, "exit", 1)
     assert record.exception is not None
     assert (record.exception.message, record.exception.stage) == ("out of everything", Stage.FORWARD)
@@ -315,7 +315,7 @@ def test_sigkill_of_the_supervisor_kills_the_trainer_and_the_beacon_tells_the_st
 @pytest.mark.parametrize("ending", [["raise", "x"], ["kill_self", "SIGKILL"], ["sleep", 0]])
 def test_nothing_that_a_trainer_started_survives_it(rank: Rank, ending: list[Any]) -> None:
     rank.run([["grandchildren"], ending])
-    for name in ("grandchild-0", "grandchild-1"):
+    for name in ("grandchild-0", "grandchild-1", "grandchild-2"):
         assert gone(int(rank.said(name)))
     assert time.monotonic() - rank.started < GONE_SECONDS
 

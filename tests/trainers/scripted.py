@@ -129,12 +129,16 @@ class Script:
         signal.signal(signal.Signals[name], signal.SIG_IGN)
 
     def do_grandchildren(self) -> None:
-        """Two processes that would outlive this one; one of them in a session of its own."""
+        """Processes that would outlive this one: a child, one in a session of its own, and an orphan in its own."""
         for own_session in (False, True):
             sleeper = subprocess.Popen(
                 ["sleep", "600"], start_new_session=own_session, stdout=sys.stdout, stderr=sys.stderr
             )
             self.note(f"grandchild-{int(own_session)}", str(sleeper.pid))
+        orphan = subprocess.run(
+            ["sh", "-c", "setsid sleep 600 >/dev/null 2>&1 & echo $!"], check=True, capture_output=True, text=True
+        )
+        self.note("grandchild-2", orphan.stdout.strip())
 
     def do_print(self, text: str) -> None:
         print(text)

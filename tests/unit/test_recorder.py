@@ -293,6 +293,27 @@ def test_an_exception_under_way_is_in_the_facts_until_somebody_handles_it(bench:
     assert bench.record().exception is None
 
 
+def test_a_stage_that_ends_well_has_handled_what_was_raised_inside_of_it(bench: Bench) -> None:
+    recorder = bench.recorder
+    with recorder.stage(Stage.MODEL_BUILD):
+        with pytest.raises(ValueError), recorder.stage(Stage.DATA_BUILD):
+            raise ValueError("no such file")
+        assert bench.read().flag(FLAG_UNWINDING)
+    assert not bench.read().flag(FLAG_UNWINDING)
+
+
+def test_a_full_node_does_not_take_the_place_of_the_exception(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("orchestrator.trial.facts.write_json", full)
+    with pytest.raises(ValueError, match="the real one"), bench.recorder.stage(Stage.FORWARD):
+        raise ValueError("the real one")
+    assert "No space left on device" in capsys.readouterr().err
+
+
 def test_the_end_of_an_iterator_is_no_failure(bench: Bench) -> None:
     with pytest.raises(StopIteration), bench.recorder.stage(Stage.FORWARD):
         next(iter([]))
