@@ -88,6 +88,8 @@ CONTAINERS = (
         r"eval_(?:step|epoch|loop|batch)|prediction_step|validate_epoch|valid(?:ation)?_epoch|test_step|on_validation\w*|"
         r"_run_sanity_check",
     ),
+    FrameRule("frame.archive-writer", Stage.CHECKPOINT_SAVE, r".*\bPyTorch(?:Stream|File)Writer\b.*"),
+    FrameRule("frame.archive-reader", Stage.CHECKPOINT_LOAD, r".*\bPyTorch(?:Stream|File)Reader\b.*"),
     FrameRule("frame.evaluation-loop", Stage.EVALUATE, file=r"evaluation_loop\.py$"),
     FrameRule("frame.forward-only", Stage.EVALUATE, code=r"\bforward_only ?= ?True"),
 )
@@ -257,7 +259,8 @@ def stage_of(frames: Iterable[SourceFrame]) -> tuple[Stage, str | None]:
     A checkpoint's frame is replay only below its backward: the same function is called in forward. A replay ends where
     its own backward begins. Gradient synchronisation and the optimizer win over the backward that they run in.
     """
-    frames = list(frames)
+    frames = [*frames]
+    frames += _called_by(frames[-1:])
     for rules in (OUTRANKS_ALL, CONTAINERS):
         container = _innermost(rules, frames)
         if container is not None:
@@ -302,6 +305,16 @@ class _Walk:
         if stage in _BUILDS and self.stage in _STEPS:
             return None
         return stage
+
+
+def _called_by(frames: list[SourceFrame]) -> list[SourceFrame]:
+    """What the innermost frame was calling, where its source was printed: tracebacks are quoted cut off."""
+    return [
+        SourceFrame("", name)
+        for frame in frames
+        for name in re.findall(r"(?<!\braise )\b([A-Za-z_]\w*)\(", frame.code)[:1]
+        if not name[0].isupper()
+    ]
 
 
 def _innermost(rules: tuple[FrameRule, ...], frames: list[SourceFrame]) -> FrameRule | None:

@@ -19,9 +19,11 @@ class Weight(IntEnum):
     """A process died of a signal that nothing explains."""
     VAGUE = 3
     """An exception or exit status that no rule knows."""
-    WAITED = 4
+    NUMBERS = 4
+    """The run went on with numbers that spoil it."""
+    WAITED = 5
     """Somebody waited in vain or lost a peer: the usual consequence of another rank's failure."""
-    ECHO = 5
+    ECHO = 6
     """Ended by somebody else's decision."""
 
 

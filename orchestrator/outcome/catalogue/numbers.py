@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.outcome.rule import Rule
+from orchestrator.outcome.rule import Rule, Weight
 from orchestrator.vocabulary import Cause, Stage
 
 NUMBERS_RULES = (
@@ -38,5 +38,32 @@ NUMBERS_RULES = (
         ("loss scale", "FloatingPointError"),
         r"(?i)minimum loss scale reached|loss scale already at minimum|FloatingPointError:.*(?:nan|inf)",
         "Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+    ),
+    Rule(
+        "numbers.nan-iterations",
+        Cause.NON_FINITE,
+        ("nan iterations",),
+        r"number of nan iterations: +[1-9]",
+        " iteration  12/  20 | lm loss: NAN | number of skipped iterations:   1 | number of nan iterations:   1 |",
+        weight=Weight.NUMBERS,
+        stage=Stage.FORWARD,
+    ),
+    Rule(
+        "numbers.loss-in-progress",
+        Cause.NON_FINITE,
+        ("loss",),
+        r"(?i)\bloss['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
+        "{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
+        weight=Weight.NUMBERS,
+        stage=Stage.FORWARD,
+    ),
+    Rule(
+        "numbers.skipped-iterations",
+        Cause.SKIPPED_STEPS,
+        ("skipped iterations",),
+        r"number of skipped iterations: +[1-9]",
+        " iteration  12/  20 | lm loss: 9.1E+00 | number of skipped iterations:   1 | number of nan iterations: 0 |",
+        weight=Weight.NUMBERS,
+        stage=Stage.OPTIMIZER_STEP,
     ),
 )

@@ -1,0 +1,99 @@
+"""What was found in one log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.outcome.log.line import Moment
+from orchestrator.outcome.raised import Verdict
+from orchestrator.vocabulary import Stage
+
+MAX_FINDINGS = 600
+MAX_ALIKE = 3
+"""Findings of one process that say the same."""
+MAX_SAMPLES = 4096
+
+
+@dataclass
+class LogFinding:
+    """One thing that a log says went wrong."""
+
+    verdict: Verdict
+    file: str
+    line: int
+    offset: int
+    text: str
+    stream: str
+    rank: int | None
+    local: int | None
+    moment: Moment | None
+    framed: bool
+    """A traceback says where."""
+    before: int | None = None
+    """The last completed iteration that the log spoke of before."""
+    mark: tuple[str, Stage] | None = None
+
+
+@dataclass
+class Account:
+    """What one log says, in bounded memory whatever its size."""
+
+    file: str
+    findings: list[LogFinding] = field(default_factory=list)
+    progress: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets and the last iteration spoken of at them, in order."""
+    over: int | None = None
+    """Offset at which the log first says that training was over."""
+    first_failure: int | None = None
+    """The rank that torchrun says failed first."""
+    remarks: int = 0
+    """Lines that name a failure and say that it was dealt with."""
+    hosts: set[str] = field(default_factory=set)
+    bytes: int = 0
+    lines: int = 0
+    left_out: int = 0
+    """Findings beyond the limit, all of which repeat others."""
+
+    def keep(self, finding: LogFinding) -> bool:
+        """Add a finding unless its process has said the same often enough."""
+        verdict = finding.verdict
+        alike = sum(
+            1
+            for other in self.findings
+            if other.stream == finding.stream
+            and (other.verdict.cause, other.verdict.weight) == (verdict.cause, verdict.weight)
+        )
+        if alike >= MAX_ALIKE:
+            self.left_out += 1
+            return False
+        if len(self.findings) >= MAX_FINDINGS:
+            weakest = max(self.findings, key=lambda other: (other.verdict.weight, other.offset))
+            self.left_out += 1
+            if weakest.verdict.weight <= verdict.weight:
+                return False
+            self.findings.remove(weakest)
+        self.findings.append(finding)
+        return True
+
+    def sample(self, offset: int, iteration: int) -> None:
+        """Remember how far training was; every second sample is dropped when there are too many."""
+        self.progress.append((offset, iteration))
+        if len(self.progress) > MAX_SAMPLES:
+            self.progress = self.progress[::2]
+
+    def extend(self, later: Account) -> None:
+        """Add what the rest of the same log said."""
+        self.findings += later.findings
+        self.findings = self.findings[: 2 * MAX_FINDINGS]
+        last = self.progress[-1][1] if self.progress else None
+        for finding in later.findings:
+            finding.line += self.lines
+            finding.before = last if finding.before is None else finding.before
+        self.progress += later.progress
+        self.over = later.over if self.over is None else self.over
+        self.first_failure = later.first_failure if self.first_failure is None else self.first_failure
+        self.remarks += later.remarks
+        self.hosts |= later.hosts
+        self.bytes += later.bytes
+        self.lines += later.lines
+        self.left_out += later.left_out

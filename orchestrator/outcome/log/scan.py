@@ -1,0 +1,138 @@
+"""From blocks of bytes to the lines that matter."""
+
+from __future__ import annotations
+
+from orchestrator.outcome.log.account import Account, LogFinding
+from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
+from orchestrator.outcome.log.needles import CAPITALS, NUMBERS, SMALL
+from orchestrator.outcome.log.progress import END_WINDOW, mark_before, over_at, progress_after, progress_before
+from orchestrator.outcome.log.source import Block
+from orchestrator.outcome.log.story import Story
+
+_TAIL = 64 * 2**10
+_ATTENTION = 512
+"""Lines that are followed after the last one with a needle, in search of the ends of what has begun."""
+
+
+class Scanner:
+    """Reads one log, block after block, into an account of it."""
+
+    def __init__(self, file: str) -> None:
+        self.account = Account(file)
+        self._story = Story(file, rank_of_file(file), self._found)
+        self._data = b""
+        self._tail = b""
+        self._base = 0
+        self._last: int | None = None
+        """The last iteration spoken of in the blocks before."""
+        self._new: list[LogFinding] = []
+
+    def feed(self, block: Block) -> None:
+        """Take in the next block."""
+        self._tail = self._data[-_TAIL:]
+        self._data = without_colours(block.data)
+        self._base = block.offset
+        self._new = []
+        self._read(block.line, sorted(_line_starts(self._data)))
+        account = self.account
+        for finding in self._new:
+            place = finding.offset - self._base
+            after = progress_after(self._data, place)
+            if after is not None:
+                account.sample(finding.offset + 1, after)
+        last = progress_before(self._data, len(self._data), END_WINDOW)
+        if last is not None:
+            self._last = last
+            account.sample(self._base + len(self._data), last)
+        if self._new:
+            self._look_for_the_end()
+        account.bytes += len(block.data)
+        account.lines += block.data.count(b"\n")
+
+    def warm(self, block: Block) -> None:
+        """Take in what comes before the part to be read, only to know what is open when that begins."""
+        self.feed(block)
+        self.account = Account(self.account.file)
+
+    def end(self, whole: bool = True) -> Account:
+        """The account of the log; `whole` where no other part of it follows."""
+        if whole:
+            self._look_for_the_end()
+            self._story.end()
+        self.account.first_failure = self._story.first_failure
+        self.account.remarks = self._story.remarks
+        self.account.hosts = self._story.hosts
+        return self.account
+
+    def _look_for_the_end(self) -> None:
+        """Whether the current block, or its tail of the one before, says that training was over."""
+        if self.account.over is None:
+            over = over_at(self._tail + self._data)
+            self.account.over = None if over is None else self._base - len(self._tail) + over
+
+    def _read(self, line: int, starts: list[int]) -> None:
+        data, story = self._data, self._story
+        counted = cursor = 0
+        index, attention = 0, 0
+        size = len(data)
+        while True:
+            while index < len(starts) and starts[index] < cursor:
+                index += 1
+            if story.attentive and attention < _ATTENTION and cursor < size:
+                start = cursor
+            elif index < len(starts):
+                start = starts[index]
+            else:
+                return
+            attention = 0 if index < len(starts) and starts[index] == start else attention + 1
+            end = _line_end(data, start)
+            line += data.count(b"\n", counted, start)
+            counted = start
+            raw = data[start : min(end, start + MAX_LINE)].decode("utf-8", "replace")
+            if raw and not raw.isspace():
+                story.feed(raw, line, self._base + start)
+            cursor = end + 1
+
+    def _found(self, finding: LogFinding) -> None:
+        place = finding.offset - self._base
+        if place >= 0:
+            before = progress_before(self._data, place)
+            finding.before = before if before is not None else self._last
+            finding.mark = mark_before(self._data, place)
+        if self.account.keep(finding):
+            self._new.append(finding)
+
+
+def _line_starts(data: bytes) -> set[int]:
+    """Where the lines to be looked at begin. Both line breaks and carriage returns begin a line."""
+    starts: set[int] = set()
+    returns = b"\r" in data
+    end = -1
+    for match in CAPITALS.finditer(data):
+        if match.start() >= end:
+            starts.add(_line_start(data, match.start(), returns))
+            end = _line_end(data, match.start())
+    for word in SMALL:
+        place = data.find(word)
+        while place >= 0:
+            starts.add(_line_start(data, place, returns))
+            place = data.find(word, _line_end(data, place))
+    for pattern in NUMBERS:
+        number = pattern.search(data)
+        if number is not None:
+            starts.add(_line_start(data, number.start(), returns))
+    return starts
+
+
+def _line_start(data: bytes, place: int, returns: bool) -> int:
+    start = data.rfind(b"\n", 0, place)
+    if returns:
+        start = max(start, data.rfind(b"\r", max(start, 0), place))
+    return start + 1
+
+
+def _line_end(data: bytes, place: int) -> int:
+    end = data.find(b"\n", place)
+    end = len(data) if end < 0 else end
+    carriage = data.find(b"\r", place, end)
+    return end if carriage < 0 else carriage

@@ -1,0 +1,259 @@
+"""What happens in a log, line by line: tracebacks are put together per process, and wordings are recognised."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from orchestrator.outcome.catalogue import REMARK_RULES, RULES
+from orchestrator.outcome.frames import SourceFrame, stage_of
+from orchestrator.outcome.log.account import LogFinding
+from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
+from orchestrator.outcome.raised import Verdict, judge_exception, verdict_of
+from orchestrator.outcome.rule import Weight, first_match
+from orchestrator.vocabulary import Cause, Stage
+
+MAX_STREAMS = 4096
+MAX_FRAMES = 400
+_MESSAGE_LINES = 14
+"""Lines after an exception that may belong to its message."""
+_TRAILING_LINES = 60
+"""Lines after an exception within which its frames may follow it."""
+
+_FILE = re.compile(r'^\s*(?:[|+] +)?File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
+_EXCEPTION = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|OutOfResources|Iteration)\w*"
+    r"(?:\([\w.]+\))?)(?::\s*(?P<message>.*)|\s*)$"
+)
+_AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?)(?::\s(?P<message>.*)|:?\s*)$")
+_HEADER = "Traceback (most recent call last)"
+_REVERSED = re.compile(r"(?:Current thread|Thread) 0x\w+.*most recent call first|^Stack \(most recent call first\)")
+_IGNORED = re.compile(r"^\s*Exception ignored (?:in|while)")
+_BY_THEMSELVES = frozenset({Cause.HARDWARE, Cause.NODE_FAILURE, Cause.PREEMPTED})
+"""Causes that are believed also where the line is only a warning."""
+
+
+@dataclass
+class _Stream:
+    """One process's traceback so far."""
+
+    frames: list[SourceFrame] = field(default_factory=list)
+    first_frame: tuple[int, int, LogLine] | None = None
+    headed: bool = False
+    """The frames stand below a traceback's headline, so they belong to what follows them."""
+    reversed: bool = False
+    expects_code: bool = False
+    ignored: bool = False
+    open: LogFinding | None = None
+    """The last finding without frames of its own, which may follow it."""
+    since_open: int = 0
+    last_stage: tuple[Stage, str | None] | None = None
+    since_exception: int = 0
+    elastic_rank: int | None = None
+
+
+class Story:
+    """Feed it the lines that matter, in order; it hands findings to `found`."""
+
+    def __init__(self, file: str, rank: int | None, found: Callable[[LogFinding], None]) -> None:
+        self._file = file
+        self._rank = rank
+        self._found = found
+        self._streams: dict[str, _Stream] = {}
+        self._expecting = 0
+        self._summary = 0
+        self.first_failure: int | None = None
+        self.remarks = 0
+        """Lines that name a failure and say that it was dealt with."""
+        self.hosts: set[str] = set()
+
+    @property
+    def attentive(self) -> bool:
+        """Whether the lines that follow belong to something that has begun, whatever words are in them."""
+        return self._expecting > 0 or self._summary > 0
+
+    def feed(self, raw: str, line: int, offset: int) -> None:
+        """Take in one line without its line break."""
+        log = peel(raw)
+        stream = self._stream(log.stream)
+        stream.since_exception += 1
+        stream.since_open += 1
+        if self._summary:
+            self._read_summary(log, stream)
+        frame = _FILE.match(log.text)
+        if stream.expects_code:
+            stream.expects_code = False
+            self._expecting -= 1
+            if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
+                last = stream.frames[-1]
+                stream.frames[-1] = SourceFrame(last.file, last.function, log.text.strip())
+                return
+        if frame is not None:
+            self._add_frame(stream, frame, line, offset, log)
+        elif _HEADER in log.text:
+            self._close(stream)
+            stream.headed = True
+        elif _REVERSED.search(log.text):
+            self._close(stream)
+            stream.reversed = True
+        elif _IGNORED.match(log.text):
+            self._close(stream)
+            stream.ignored = True
+        elif not is_echoed_setting(log.text):
+            self._event(stream, log, line, offset)
+
+    def end(self) -> None:
+        """The log is over: what was left open is closed."""
+        for stream in self._streams.values():
+            self._close(stream)
+
+    def _stream(self, name: str) -> _Stream:
+        stream = self._streams.get(name)
+        if stream is None:
+            if len(self._streams) >= MAX_STREAMS:
+                name = ""
+            stream = self._streams.setdefault(name, _Stream())
+            host, colon, _ = name.partition(":")
+            if colon:
+                self.hosts.add(host)
+        return stream
+
+    def _add_frame(self, stream: _Stream, frame: re.Match[str], line: int, offset: int, log: LogLine) -> None:
+        if not stream.frames:
+            stream.first_frame = (line, offset, log)
+        if len(stream.frames) >= MAX_FRAMES:
+            del stream.frames[MAX_FRAMES // 2]
+        stream.frames.append(SourceFrame(frame["file"], frame["function"] or ""))
+        stream.expects_code = True
+        self._expecting += 1
+
+    def _event(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
+        text = log.text.strip()
+        if text.startswith("Root Cause (first observed failure)"):
+            self._summary = 8
+            return
+        exception = _EXCEPTION.match(text)
+        if exception is None and stream.headed and stream.frames and not log.indented:
+            exception = _AFTER_FRAMES.match(text)
+        if exception is not None and (stream.headed or (stream.frames and stream.open is None)):
+            self._raised(stream, exception, log, line, offset)
+            return
+        verdict = self._wording(stream, text, log)
+        if verdict is not None:
+            self._record(stream, verdict, log, line, offset, framed=False)
+
+    def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
+        frames, ignored = stream.frames, stream.ignored
+        stream.frames, stream.headed, stream.ignored, stream.first_frame = [], False, False, None
+        stream.last_stage = stage_of(frames)
+        stream.since_exception = 0
+        if ignored or self._is_remark(log.text):
+            return
+        verdict = judge_exception(exception["type"], exception["message"] or "", frames)
+        self._record(stream, verdict, log, line, offset, framed=bool(frames))
+
+    def _wording(self, stream: _Stream, text: str, log: LogLine) -> Verdict | None:
+        """What a line says by its words alone."""
+        if self._is_remark(text):
+            return None
+        stage, frame_rule = Stage.UNKNOWN, None
+        if stream.last_stage is not None and stream.since_exception <= _MESSAGE_LINES:
+            stage, frame_rule = stream.last_stage
+        rule = first_match(RULES, text)
+        if rule is None:
+            exception = _EXCEPTION.match(text)
+            if exception is None or log.warning or log.information:
+                return None
+            return judge_exception(exception["type"], exception["message"] or "")
+        if (log.warning or log.information) and rule.weight < Weight.NUMBERS and rule.cause not in _BY_THEMSELVES:
+            return None
+        if (log.warning or log.information) and rule.weight is Weight.WAITED:
+            return None
+        verdict = verdict_of(rule, text, stage)
+        if frame_rule is None:
+            return verdict
+        return Verdict(verdict.cause, verdict.weight, verdict.stage, (*verdict.rules, frame_rule), text, verdict.memory)
+
+    def _is_remark(self, text: str) -> bool:
+        remark = first_match(REMARK_RULES, text) is not None
+        self.remarks += remark
+        return remark
+
+    def _record(self, stream: _Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> None:
+        rank = log.rank
+        if rank is None:
+            rank = rank_in(log.text)
+        if rank is None and "exitcode" in log.text:
+            rank = stream.elastic_rank
+        finding = LogFinding(
+            verdict=verdict,
+            file=self._file,
+            line=line,
+            offset=offset,
+            text=log.text.strip(),
+            stream=log.stream,
+            rank=rank if rank is not None else self._rank,
+            local=log.local,
+            moment=log.moment,
+            framed=framed or verdict.stage is not Stage.UNKNOWN,
+        )
+        if not framed and verdict.weight <= Weight.WAITED:
+            stream.open, stream.since_open = finding, 0
+        elif framed:
+            stream.open = None
+        self._found(finding)
+
+    def _close(self, stream: _Stream) -> None:
+        """End a run of frames that no exception ended: they belong to the finding before them, or are all there is."""
+        frames, first, headed = stream.frames, stream.first_frame, stream.headed
+        if stream.reversed:
+            frames = frames[::-1]
+        stream.frames, stream.headed, stream.reversed, stream.first_frame = [], False, False, None
+        if stream.expects_code:
+            stream.expects_code = False
+            self._expecting -= 1
+        finding, stream.open = stream.open, None
+        ignored, stream.ignored = stream.ignored, False
+        if not frames or first is None or ignored:
+            return
+        if finding is not None and not headed and stream.since_open <= _TRAILING_LINES + 2 * len(frames):
+            _attach(finding, frames)
+            return
+        line, offset, log = first
+        stage, rule = stage_of(frames)
+        verdict = _cut_short(frames, stage, rule)
+        self._record(stream, verdict, log, line, offset, framed=True)
+
+    def _read_summary(self, log: LogLine, stream: _Stream) -> None:
+        """torchrun's table of failures names the rank that it saw fail first."""
+        self._summary -= 1
+        rank = re.match(r"^\s*(?:rank +: (\d+)|rank(\d+) \(local)", log.text)
+        if rank is not None:
+            stream.elastic_rank = int(rank.group(1) or rank.group(2))
+            if self.first_failure is None:
+                self.first_failure = stream.elastic_rank
+
+
+def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
+    old = finding.verdict
+    kind, _, message = old.line.partition(": ")
+    new = judge_exception(kind, message, frames)
+    if new.weight > old.weight:
+        new = Verdict(old.cause, old.weight, new.stage, (*old.rules, *new.rules[-1:]), old.line, old.memory)
+    if old.stage is Stage.UNKNOWN:
+        finding.verdict = new
+        finding.framed = True
+
+
+def _cut_short(frames: list[SourceFrame], stage: Stage, rule: str | None) -> Verdict:
+    """A traceback without its last line still says where, and its last line of source may say what."""
+    code = frames[-1].code
+    located = () if rule is None else (rule,)
+    line = f'File "{frames[-1].file}", in {frames[-1].function}: {code}'
+    if re.match(r"(?:assert|raise (?:Value|Assertion|NotImplemented)Error)\b", code):
+        return judge_exception("AssertionError", code, frames)
+    importing = any(re.match(r"(?:from [\w.]+ )?import ", frame.code) for frame in frames[-2:])
+    if frames[-1].function == "<module>" and importing:
+        return Verdict(Cause.IMPORT_ERROR, Weight.VAGUE, Stage.STARTUP, ("log.traceback-in-import", *located), line)
+    return Verdict(Cause.UNKNOWN, Weight.VAGUE, stage, ("log.traceback-cut", *located), line)
