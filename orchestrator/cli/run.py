@@ -35,6 +35,8 @@ class Running:
 
 
 def run(given: argparse.Namespace) -> int:
+    from orchestrator.store.plans import record_plan
+
     asked = ask(given)
     if asked.request["dry_run"]:
         return _show_plan(asked, as_json=given.json)
@@ -43,12 +45,12 @@ def run(given: argparse.Namespace) -> int:
             f"cluster={asked.request['cluster']['kind']} cannot be dispatched to by this release, only cluster=local; "
             "dry_run=true shows the plan."
         )
+    plan = _plan(asked)
+    _refuse_nothing(plan)
+    _say_plan(plan)
+    _refuse_unsized(plan)
     with _writable_store(asked) as store:
-        _collect(store, asked.results_dir)
-        plan = plan_of(asked, store)
-        _say_plan(plan)
-        _refuse_nothing(plan)
-        _record(store, asked, plan)
+        record_plan(store, asked.results_dir, record_of(plan, asked))
     running = _submit(asked, plan)
     interrupted = _follow(asked, running)
     with _writable_store(asked) as store:
@@ -77,6 +79,20 @@ def _writable_store(asked: Asked) -> Iterator[Store]:
         yield store
 
 
+def _plan(asked: Asked) -> Plan:
+    """The plan, after taking in what earlier commands left. Nothing is created for a study that will not run."""
+    from orchestrator.store.database import parse_url
+
+    parsed = parse_url(asked.database)
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").expanduser().exists():
+        return plan_of(asked, None)
+    with _writable_store(asked) as store:
+        for note in store.notes:
+            _note(f"note: {note}")
+        _collect(store, asked.results_dir)
+        return plan_of(asked, store)
+
+
 def _show_plan(asked: Asked, *, as_json: bool) -> int:
     """The plan and nothing else: neither a folder nor a row is written."""
     from orchestrator.report import plan as text
@@ -93,8 +109,7 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
     else:
         for line in (text.summary_line(plan), *text.entry_lines(plan), *text.detail_lines(plan)):
             print(line)
-    _refuse_nothing(plan)
-    return 0
+    return 0 if plan.new or plan.known else UsageError.exit_code
 
 
 def _say_plan(plan: Plan) -> None:
@@ -105,25 +120,24 @@ def _say_plan(plan: Plan) -> None:
 
 
 def _refuse_nothing(plan: Plan) -> None:
-    """End a study of which nothing is left.
+    """End a study of which nothing is left, after saying why of each candidate.
 
     Raises:
         UsageError: every candidate is rejected.
     """
-    if plan.rejected and not plan.new and not plan.known:
-        first = plan.rejected[0]
-        count = len(plan.rejected)
-        if count == 1:
-            raise UsageError(f"{first.name} is rejected: {plan.deciding(first).message}")
-        raise UsageError(
-            f"None of the {count} candidates is valid; the first, {first.name}: {plan.deciding(first).message}"
-        )
+    if not plan.rejected or plan.new or plan.known:
+        return
+    first = plan.rejected[0]
+    if len(plan.rejected) == 1:
+        raise UsageError(f"{first.name} is rejected: {plan.deciding(first).message}")
+    _say_plan(plan)
+    raise UsageError(f"None of the {len(plan.rejected)} candidates is valid, so there is nothing to run.")
 
 
-def _record(store: Store, asked: Asked, plan: Plan) -> None:
-    from orchestrator.store.plans import record_plan
-
-    record_plan(store, asked.results_dir, record_of(plan, asked))
+def _refuse_unsized(plan: Plan) -> None:
+    unsized = [entry.name for entry in plan.new if entry.world_size is None]
+    if unsized:
+        raise UsageError(f"{unsized[0]}: parallelism.world_size must be a number of ranks before a trial can be run.")
 
 
 def _submit(asked: Asked, plan: Plan) -> Running:

@@ -1,103 +1,231 @@
-"""What a command is going to do, in words: counts first, then what is refused and why."""
+"""What a command is going to do, in words: counts first, then what is refused and why, what would run, and its cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.plan.candidate import group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.plan import Plan, PlannedTrial, Status
 from orchestrator.report.text import plain
 
+MOST_LISTED = 40
+"""Trials that are listed one a line; a longer list is summarised by shape."""
+
 _MOST_NAMES = 6
+_MOST_SCRIPTS = 3
 _WARNINGS = (Kind.NO_EFFECT, Kind.RISKY, Kind.DIFFERS)
+_WORDS = (
+    (Status.NEW, "to run"),
+    (Status.KNOWN, "known already"),
+    (Status.DUPLICATE, "duplicate"),
+    (Status.REJECTED, "rejected"),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the new trials of one shape take at most."""
+
+    trainer: str
+    ranks: int | None
+    """Ranks of one trial, a GPU each with `bridge`; None where only a recipe knows."""
+    trials: int
+    limit_seconds: float | None
+    """The longest that one trial may take (`trainer.time_limit`); None where there is no limit."""
+
+    @property
+    def rank_hours(self) -> float | None:
+        """Ranks times hours at most, all trials together; None where a factor is not known."""
+        if self.ranks is None or self.limit_seconds is None:
+            return None
+        return self.trials * self.ranks * self.limit_seconds / 3600
 
 
 def summary_line(plan: Plan) -> str:
     """How many trials there are of each kind."""
-    words = [
-        (Status.NEW, "to run"),
-        (Status.KNOWN, "known already"),
-        (Status.DUPLICATE, "duplicate"),
-        (Status.REJECTED, "rejected"),
-    ]
-    counts = [f"{plan.count(status)} {word}" for status, word in words if plan.count(status) or status is Status.NEW]
-    return f"study {plain(plan.study)}: {len(plan.entries)} trials, {', '.join(counts)}"
+    counts = [f"{plan.count(status)} {word}" for status, word in _WORDS if plan.count(status) or status is Status.NEW]
+    opened = sum(_is_open(entry) for entry in plan.new)
+    if opened:
+        counts.append(f"{opened} of those to run not fully judged here")
+    candidates = sum(entry.repeat == 0 for entry in plan.entries)
+    repeated = "" if candidates == len(plan.entries) else f" of {candidates} candidates"
+    return f"study {plain(plan.study)}: {len(plan.entries)} trials{repeated}, {', '.join(counts)}"
 
 
 def detail_lines(plan: Plan) -> list[str]:
-    """What is refused (by rule), already known, and warned of."""
+    """What is refused (by rule, with an example each), known already, warned of, and left open."""
     lines = []
     for rule, entries in plan.rejections_by_rule().items():
-        lines.append(f"rejected by {rule}: {_names(entries)}")
-        lines += _unique(f"  {plain(plan.deciding(entry).message)}" for entry in entries)
+        example = entries[0]
+        lines.append(f"rejected by {rule} ({len(entries)}): {_names(entries)}")
+        lines.append(f"  {plain(example.name)}: {plain(plan.deciding(example).message)}")
     known = [f"{plain(entry.name)} ({plain(entry.label or 'running')})" for entry in plan.known]
     if known:
-        lines.append(f"known already: {_cut(known)}")
-    for entry in plan.duplicates:
-        lines.append(f"duplicate: {plain(entry.name)}: {plain(entry.findings[-1].message)}")
-    for finding, entries in _warnings(plan).items():
-        lines.append(f"warning ({finding.kind}): {_names(entries)}: {plain(finding.message)}")
-    lines += [f"note: {plain(note)}" for note in plan.notes]
-    return lines
+        lines.append(f"known already ({len(known)}): {_cut(known)}")
+    for message, entries in _by_message(plan.duplicates).items():
+        lines.append(f"duplicate ({len(entries)}): {_names(entries)}: {message}")
+    for finding, entries in _findings(plan, _WARNINGS).items():
+        lines.append(f"warning ({finding.kind}, {finding.rule}): {_names(entries)}: {plain(finding.message)}")
+    for finding, entries in _findings(plan, (Kind.OPEN,)).items():
+        lines.append(f"open: {_names(entries)}: {plain(finding.message)}")
+    for finding, entries in _findings(plan, (Kind.NOTE,), (Status.NEW,)).items():
+        lines.append(f"note: {_names(entries)}: {plain(finding.message)}")
+    return lines + [f"note: {plain(note)}" for note in plan.notes]
 
 
 def entry_lines(plan: Plan) -> list[str]:
-    """Every trial with what would be done about it."""
+    """Every trial with what would be done about it; of a big plan, what would run by shape."""
+    if len(plan.entries) > MOST_LISTED:
+        return _shape_lines(plan)
     width = max((len(plain(entry.name)) for entry in plan.entries), default=0)
     return [f"  {entry.trial}  {plain(entry.name):<{width}}  {_fate(entry)}".rstrip() for entry in plan.entries]
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
-    """The plan as plain JSON."""
+def cost_lines(plan: Plan) -> list[str]:
+    """What running the new trials takes at most, in ranks or GPUs and time."""
+    return [f"would run {_cost(cost)}" for cost in costs(plan)]
+
+
+def script_lines(scripts: Sequence[tuple[str, str]]) -> list[str]:
+    """Scripts that would be submitted, under their names; of many the first few."""
+    lines = []
+    for name, text in scripts[:_MOST_SCRIPTS]:
+        lines += [f"--- {plain(name)}", *(plain(line) for line in text.rstrip("\n").split("\n"))]
+    more = len(scripts) - _MOST_SCRIPTS
+    return [*lines, f"--- and {more} more scripts like these"] if more > 0 else lines
+
+
+def whole(plan: Plan, scripts: Sequence[tuple[str, str]] = ()) -> list[str]:
+    """All of a plan in the order of reading: counts, refusals and warnings, what would run, its cost, its scripts."""
+    return [
+        summary_line(plan),
+        *detail_lines(plan),
+        *entry_lines(plan),
+        *cost_lines(plan),
+        *script_lines(scripts),
+    ]
+
+
+def costs(plan: Plan) -> list[Cost]:
+    """The new trials by trainer, ranks and time limit, the largest first."""
+    shapes: dict[tuple[str, int | None, float | None], int] = {}
+    for entry in plan.new:
+        limit = group(entry.request, "trainer").get("time_limit")
+        seconds = float(limit) if isinstance(limit, (int, float)) and not isinstance(limit, bool) else None
+        shape = (trainer_of(entry.request), entry.world_size, seconds)
+        shapes[shape] = shapes.get(shape, 0) + 1
+    found = [Cost(trainer, ranks, trials, seconds) for (trainer, ranks, seconds), trials in shapes.items()]
+    return sorted(found, key=lambda cost: -(cost.ranks or 0) * cost.trials)
+
+
+def as_json(plan: Plan, scripts: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """The plan as plain JSON, every trial of it."""
     return {
         "study": plan.study,
-        "counts": {str(status): plan.count(status) for status in Status},
-        "notes": list(plan.notes),
-        "trials": [
+        "strict": plan.strict,
+        "counts": {str(status): plan.count(status) for status in Status}
+        | {"candidates": sum(entry.repeat == 0 for entry in plan.entries), "open": sum(map(_is_open, plan.new))},
+        "rejected_by": {
+            rule: {"count": len(entries), "example": plan.deciding(entries[0]).message}
+            for rule, entries in plan.rejections_by_rule().items()
+        },
+        "costs": [
             {
-                "trial": entry.trial,
-                "name": entry.name,
-                "repeat": entry.repeat,
-                "status": str(entry.status),
-                "label": entry.label,
-                "world_size": entry.world_size,
-                "findings": [
-                    {"rule": item.rule, "kind": str(item.kind), "message": item.message, "source": item.source}
-                    for item in entry.findings
-                ],
+                "trainer": cost.trainer,
+                "ranks": cost.ranks,
+                "trials": cost.trials,
+                "limit_seconds": cost.limit_seconds,
+                "rank_hours": cost.rank_hours,
             }
-            for entry in plan.entries
+            for cost in costs(plan)
+        ],
+        "notes": list(plan.notes),
+        "scripts": [{"name": name, "text": text} for name, text in scripts],
+        "trials": [_entry_json(entry) for entry in plan.entries],
+    }
+
+
+def _entry_json(entry: PlannedTrial) -> dict[str, Any]:
+    return {
+        "trial": entry.trial,
+        "name": entry.name,
+        "repeat": entry.repeat,
+        "status": str(entry.status),
+        "label": entry.label,
+        "world_size": entry.world_size,
+        "findings": [
+            {"rule": item.rule, "kind": str(item.kind), "message": item.message, "source": item.source}
+            for item in entry.findings
         ],
     }
 
 
+def _shape_lines(plan: Plan) -> list[str]:
+    shapes: dict[int | None, list[PlannedTrial]] = {}
+    for entry in plan.new:
+        shapes.setdefault(entry.world_size, []).append(entry)
+    return [f"  to run {_ranks(ranks)}: {len(entries)} trials: {_names(entries)}" for ranks, entries in shapes.items()]
+
+
+def _cost(cost: Cost) -> str:
+    unit = "GPUs" if cost.trainer == "bridge" else "ranks"
+    where = "as many as the recipe says" if cost.ranks is None else str(cost.ranks)
+    trials = f"{cost.trials} trial{'' if cost.trials == 1 else 's'} on {where} {unit if cost.ranks != 1 else unit[:-1]}"
+    if cost.limit_seconds is None:
+        return f"{trials}, for as long as it takes (trainer.time_limit is not set)"
+    hours = "" if cost.rank_hours is None else f", {cost.rank_hours:.3g} {unit[:-1]}-hours in all"
+    return f"{trials}, at most {_duration(cost.limit_seconds)} each{hours}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
 def _fate(entry: PlannedTrial) -> str:
     if entry.status is Status.NEW:
-        return f"to run on {entry.world_size} ranks" if entry.world_size else "to run"
+        return f"to run {_ranks(entry.world_size)}"
     if entry.status is Status.KNOWN:
         return f"known: {entry.label}" if entry.label else "running already"
     return str(entry.status)
 
 
-def _warnings(plan: Plan) -> Mapping[Finding, list[PlannedTrial]]:
+def _ranks(ranks: int | None) -> str:
+    if ranks is None:
+        return "on as many ranks as the recipe says"
+    return f"on {ranks} rank{'' if ranks == 1 else 's'}"
+
+
+def _is_open(entry: PlannedTrial) -> bool:
+    return any(finding.kind is Kind.OPEN for finding in entry.findings)
+
+
+def _findings(
+    plan: Plan, kinds: Iterable[Kind], statuses: Iterable[Status] = (Status.NEW, Status.KNOWN)
+) -> Mapping[Finding, list[PlannedTrial]]:
     found: dict[Finding, list[PlannedTrial]] = {}
-    for entry in plan.entries:
-        if entry.repeat == 0 and entry.status is not Status.REJECTED:
+    for entry in plan.of(*statuses):
+        if entry.repeat == 0:
             for finding in entry.findings:
-                if finding.kind in _WARNINGS:
+                if finding.kind in kinds and finding.rule != "already-running":
                     found.setdefault(finding, []).append(entry)
-    return found
+    return dict(list(found.items())[:MOST_LISTED])
 
 
-def _names(entries: list[PlannedTrial]) -> str:
+def _by_message(entries: Iterable[PlannedTrial]) -> dict[str, list[PlannedTrial]]:
+    found: dict[str, list[PlannedTrial]] = {}
+    for entry in entries:
+        found.setdefault(plain(entry.findings[-1].message), []).append(entry)
+    return dict(list(found.items())[:MOST_LISTED])
+
+
+def _names(entries: Sequence[PlannedTrial]) -> str:
     return _cut([plain(entry.name) for entry in entries])
 
 
-def _cut(names: list[str]) -> str:
+def _cut(names: Sequence[str]) -> str:
     more = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _unique(lines: Any) -> list[str]:
-    return list(dict.fromkeys(lines))[:_MOST_NAMES]
