@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from orchestrator.records.spec import TrialSpec
 
+_FIRST_PORT, _PORTS = 15_000, 17_000
+"""Below 32768, where Linux begins to hand out ports by itself (net.ipv4.ip_local_port_range)."""
+
 
 class PlaceError(ValueError):
     """The environment does not say which rank this is. The message says what is missing."""
@@ -37,7 +40,8 @@ def place_of(environ: Mapping[str, str], spec: TrialSpec) -> Place:
     """The place that the launcher gave this process: RANK and its kin, or Slurm's variables where RANK is absent.
 
     The two are never mixed: half of one and half of the other would be a wrong world. The rendezvous may also stand
-    in the specification's environment.
+    in the specification's environment; a Slurm step without a port gets one that its ranks agree on and that
+    neighbouring steps and jobs do not share.
 
     Raises:
         PlaceError: a variable is missing or no number, or contradicts the specification.
@@ -57,7 +61,7 @@ def place_of(environ: Mapping[str, str], spec: TrialSpec) -> Place:
         raise PlaceError(f"{names[1]} is {world_size}, but the trial asks for world_size {spec.world_size}")
     if rank >= world_size:
         raise PlaceError(f"{names[0]} is {rank}, but there are only {world_size} ranks, counted from 0")
-    return Place(rank, world_size, local_rank, _master_addr(given), _number(given, "MASTER_PORT"))
+    return Place(rank, world_size, local_rank, _master_addr(given), _master_port(given))
 
 
 def child_environment(spec: TrialSpec, place: Place, environ: Mapping[str, str]) -> dict[str, str]:
@@ -91,6 +95,13 @@ def _master_addr(given: Mapping[str, str]) -> str:
     if given.get("SLURM_LAUNCH_NODE_IPADDR"):
         return given["SLURM_LAUNCH_NODE_IPADDR"]
     raise PlaceError("MASTER_ADDR is not set, and there is no Slurm node list to take the first node from")
+
+
+def _master_port(given: Mapping[str, str]) -> int:
+    if "MASTER_PORT" in given or "SLURM_JOB_ID" not in given:
+        return _number(given, "MASTER_PORT")
+    step = given.get("SLURM_STEP_ID", "0")
+    return _FIRST_PORT + (_number(given, "SLURM_JOB_ID") * 37 + (int(step) if step.isdecimal() else 0)) % _PORTS
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

@@ -50,6 +50,23 @@ def test_the_rendezvous_may_stand_in_the_specification() -> None:
     assert place_of(without, spec) == Place(2, 4, 0, "node1", 15001)
 
 
+def test_a_slurm_step_without_a_port_gets_one_that_its_ranks_agree_on() -> None:
+    without = {key: value for key, value in SLURM.items() if key != "MASTER_PORT"}
+    ports = set()
+    for job, step in (("100", "0"), ("100", "1"), ("101", "0"), ("101", "1")):
+        step_variables = {**without, "SLURM_JOB_ID": job, "SLURM_STEP_ID": step}
+        one, other = (place_of({**step_variables, "SLURM_PROCID": rank}, SPEC).master_port for rank in ("0", "3"))
+        assert one == other
+        assert 15_000 <= one < 32_768
+        ports.add(one)
+    assert len(ports) == 4
+
+
+def test_no_port_and_no_slurm_job_is_refused() -> None:
+    with pytest.raises(PlaceError, match="MASTER_PORT is not set"):
+        place_of({key: value for key, value in TORCHRUN.items() if key != "MASTER_PORT"}, SPEC)
+
+
 def test_where_srun_was_called_is_the_last_resort() -> None:
     without = {key: value for key, value in SLURM.items() if not key.endswith("NODELIST")}
     assert place_of(without, SPEC).master_addr == "192.168.0.9"
