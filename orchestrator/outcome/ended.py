@@ -78,6 +78,9 @@ def _killed(record: RankRecord, number: int) -> Finding:
     told = judge_text(_tail(record), _stage(record))
     if told is not None and told.weight in (Weight.ROOT, Weight.WAITED):
         return _of_verdict(record, told, _ended_at(record))
+    if number == signal.SIGKILL and record.host_oom_kills:
+        line = f"the kernel's OOM killer struck {record.host_oom_kills} time(s) in the cgroup of rank {record.rank}"
+        return _finding(record, Cause.HOST_OOM, Weight.ROOT, "rank.host-oom-kills", line)
     line = f"rank {record.rank} ended with signal {number} ({_signal_name(number)})"
     weight = Weight.ECHO if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else Weight.SIGNAL
     return _finding(record, Cause.CRASH, weight, f"rank.signal-{_signal_name(number).lower()}", line)

@@ -170,6 +170,13 @@ def test_sigkill_alone_is_a_crash_and_names_the_beacons_stage() -> None:
     assert (outcome.label, outcome.stage, outcome.rank, outcome.iteration) == ("failed:crash", Stage.BACKWARD, 0, 3)
 
 
+def test_sigkill_is_host_memory_when_the_ranks_cgroup_counted_a_kill() -> None:
+    killed = ended_at(passing_rank(0), 4, Stage.FORWARD, 50.0, ended="signal", exit_code=None, signal=9)
+    found = decided(replace(killed, host_oom_kills=1), terminated(passing_rank(1)))
+    assert (found.cause, found.stage, found.rank) == (Cause.HOST_OOM, Stage.FORWARD, 0)
+    assert decided(replace(killed, host_oom_kills=0), terminated(passing_rank(1))).cause is Cause.CRASH
+
+
 def test_sigkill_by_the_oom_killer_is_host_memory_when_slurm_or_the_log_says_so() -> None:
     killed = ended_at(passing_rank(0), 4, Stage.BACKWARD, 50.0, ended="signal", exit_code=None, signal=9)
     rows = (SchedulerRow("12.3", "OUT_OF_MEMORY"),)
