@@ -173,11 +173,16 @@ class Training:
     train_iters: int = 20
     steady_window: tuple[int, int] = (11, 20)
     seed: int | Recipe = 1234
+    resident_tokens: int = UNSET
+    """Trainer mcore_cpu: tokens of data made once and kept in memory, 8 bytes each; unset: made as they are needed."""
 
 
 @dataclass(frozen=True)
 class McoreCpuTrainer:
-    """Megatron Core on CPU. `time_limit` is seconds, or `1:30:00`, or `90m`."""
+    """Megatron Core on CPU. `time_limit` is seconds, or `1:30:00`, or `90m`.
+
+    `fault` is a testing aid: {stage, kind, iteration, rank, …}, see orchestrator/trial/mcore_cpu/faults.py.
+    """
 
     name: Literal["mcore_cpu"] = "mcore_cpu"
     memory_limit_gb: float | None = None
@@ -186,6 +191,11 @@ class McoreCpuTrainer:
     environment: dict[str, str] = field(default_factory=dict)
     threads_per_rank: int = 1
     learning_rate: float = 1e-3
+    use_distributed_optimizer: bool = UNSET
+    overlap_grad_reduce: bool = UNSET
+    overlap_param_gather: bool = UNSET
+    check_for_nan_in_grad: bool = UNSET
+    fault: dict[str, Any] | None = UNSET
 
 
 @dataclass(frozen=True)

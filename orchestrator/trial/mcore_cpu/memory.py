@@ -2,14 +2,16 @@
 
 What is counted: every storage on the CPU that an operation returned while the tracker was active, once however
 many views it has, from the operation that made it until the storage is freed. What is not: scratch space inside
-an operation's kernel, generator states (on the host in GPU training too), and what libraries allocate themselves.
+an operation's kernel, generator states (on the host in GPU training too), and copies that gloo makes for itself.
 Checked with torch 2.6 to 2.13.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
@@ -43,6 +45,7 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         self._out_of_memory = 0
         self._allocations = 0
         self._failing: int | None = None
+        self._counting = True
         self._known: dict[int, _StorageRef] = {}
         self._storage_resize: Any = None
 
@@ -81,11 +84,6 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         return reading
 
     @property
-    def live(self) -> int:
-        """Live bytes now."""
-        return self._live
-
-    @property
     def allocations(self) -> int:
         """Allocations counted so far."""
         return self._allocations
@@ -93,6 +91,15 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
     def fail_allocation(self, number: int | None) -> None:
         """Let the `number`-th allocation from now on (from 1) fail as if it did not fit; None: let it be."""
         self._failing = None if number is None else self._allocations + number
+
+    @contextlib.contextmanager
+    def not_counting(self) -> Iterator[None]:
+        """Leave out what is allocated inside: copies that a library makes for itself."""
+        before, self._counting = self._counting, False
+        try:
+            yield
+        finally:
+            self._counting = before
 
     def refuse(self, requested: int) -> torch.OutOfMemoryError:
         """The error for a request that does not fit, in torch's words and numbers (c10/cuda/CUDACachingAllocator.cpp).
@@ -138,6 +145,8 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **kwargs) if kwargs else func(*args)
+        if not self._counting:
+            return result
         if isinstance(result, torch.Tensor):
             self._see(result)
         elif isinstance(result, (tuple, list)):

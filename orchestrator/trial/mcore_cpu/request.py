@@ -66,6 +66,8 @@ class Training:
     global_batch_size: int
     train_iters: int
     seed: int = 1234
+    resident_tokens: int = 0
+    """Tokens of training data made when the data is built and kept, 8 bytes each; 0: made when they are needed."""
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,7 @@ class _Trial:
                 vocab_size=int(self.request.model["vocab_size"]),
                 seq_length=training.seq_length,
                 micro_batch_size=training.micro_batch_size,
+                resident_tokens=training.resident_tokens,
             )
             for _ in self.chunks
         ]
