@@ -20,7 +20,7 @@ ID_DIGITS = REQUEST_DIGITS + FINGERPRINT_DIGITS
 
 _IDENTITY = "trial-identity-1"
 _GROUPS = ("model", "parallelism", "precision", "training", "trainer", "revisions")
-_OF_SOFTWARE = ("version", "commit", "git_commit", "dirty", "git_dirty", "digest")
+_OF_SOFTWARE = ("version", "commit", "dirty", "diff", "digest")
 _PINS = ("bridge", "megatron_core")
 _TRAINER_WITHOUT_EFFECT = frozenset({"stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 

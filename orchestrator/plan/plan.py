@@ -16,7 +16,7 @@ from orchestrator.plan.verdict import Revision, Verdict
 from orchestrator.records.spec import ROLE_TRIAL
 from orchestrator.vocabulary import REJECTED, is_result
 
-VALIDATOR_RULE = "megatron-core"
+VALIDATOR_RULE = "validator"
 DUPLICATE_RULE = "duplicate"
 OTHER_SOFTWARE_RULE = "other-software"
 ACTIVE_RULE = "already-running"
@@ -183,25 +183,30 @@ def _findings(candidate: Candidate, verdict: Verdict | None, revision: Revision)
         return tuple(finding for finding, _ in found)
     name = revision.title
     findings = []
-    foreseen = False
+    judged = (Judge.RECOMPUTE,) if candidate.trainer == "bridge" else (Judge.RECOMPUTE, Judge.CONFIG)
     for finding, judge in found:
-        if finding.kind is Kind.INVALID and judge is Judge.CONFIG:
-            foreseen = True
-            if verdict.ok:
-                text = f"{name} accepts this, so it runs, although our rule says: {finding.message}"
-                finding = Finding(finding.rule, Kind.DIFFERS, text, finding.source)
+        if finding.kind is Kind.INVALID and judge in judged and verdict.ok:
+            text = f"{name} accepts this, so it runs, although our rule says: {finding.message}"
+            finding = Finding(finding.rule, Kind.DIFFERS, text, finding.source)
         findings.append(finding)
     if not verdict.ok:
-        findings.append(Finding(VALIDATOR_RULE, Kind.INVALID, _refusal(name, verdict), f"{name}, its own validation"))
-        if not foreseen and not any(finding.kind is Kind.INVALID for finding in findings[:-1]):
-            text = f"no rule of ours foresaw that {name} refuses this: {verdict.message}"
+        said = verdict.message or f"{name} refuses it and gives no reason"
+        findings.append(Finding(VALIDATOR_RULE, Kind.INVALID, said, f"the trainer's own validation, {name}"))
+        if not any(finding.kind is Kind.INVALID for finding in findings[:-1]):
+            text = f"the trainer's own validation refuses this, and no rule foresaw it: {said}"
             findings.append(Finding(VALIDATOR_RULE, Kind.DIFFERS, text))
-    findings += [Finding(VALIDATOR_RULE, Kind.OPEN, item) for item in verdict.open]
+    findings += [Finding(VALIDATOR_RULE, Kind.OPEN, item) for item in _opened(verdict)]
     return tuple(findings)
 
 
-def _refusal(name: str, verdict: Verdict) -> str:
-    return f"{name} refuses it: {verdict.message or 'it gave no reason'}"
+def _opened(verdict: Verdict) -> list[str]:
+    """What stayed open, as sentences; a bare name is a setting that only the recipe knows."""
+    names = [item for item in verdict.open if item.isidentifier()]
+    sentences = [item for item in verdict.open if not item.isidentifier()]
+    if names:
+        said = f"only the recipe knows {', '.join(names)}: what depends on it is judged where the trial runs"
+        sentences.append(said)
+    return sentences
 
 
 def _by_request(known: Mapping[str, str | None]) -> dict[str, list[str]]:

@@ -168,3 +168,35 @@ def test_a_rejected_candidate_does_not_swallow_a_later_valid_one_of_the_same_ide
         ATTENTION, candidate("again", ["core_attn"]), verdicts=[Verdict(ok=False, message="no"), Verdict(ok=True)]
     )
     assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]
+
+
+def bridge(**model: Any) -> Candidate:
+    settings = {"name": "bridge", "recipe": "a.recipe", "overrides": {}}
+    word = "recipe"
+    request = copy.deepcopy(REQUEST) | {
+        "recompute_modules": ["mlp"],
+        "trainer": settings,
+        "model": {"name": word, **model},
+        "parallelism": dict.fromkeys(REQUEST["parallelism"], word),
+        "precision": {"params_dtype": word},
+        "training": {"seq_length": word, "micro_batch_size": word, "global_batch_size": word, "train_iters": 20},
+    }
+    return Candidate("bridge", request)
+
+
+def test_rules_say_nothing_about_what_only_the_recipe_knows() -> None:
+    (entry,) = planned(bridge(), verdicts=[Verdict(ok=True, open=("num_moe_experts", "moe_grouped_gemm"))]).entries
+    assert (entry.status, entry.world_size) == (Status.NEW, None)
+    (finding,) = entry.findings
+    assert finding.kind is Kind.OPEN
+    assert "num_moe_experts, moe_grouped_gemm" in finding.message
+
+
+def test_what_a_recipe_hides_from_the_validator_it_does_not_consent_to() -> None:
+    offloading = bridge(cpu_offloading=True)
+    (entry,) = planned(offloading, verdicts=[Verdict(ok=True)]).entries
+    assert entry.status is Status.REJECTED
+    overridden = bridge()
+    overridden.request["trainer"]["overrides"] = {"model.cpu_offloading": True}
+    (entry,) = planned(overridden, verdicts=[Verdict(ok=True)]).entries
+    assert entry.status is Status.REJECTED

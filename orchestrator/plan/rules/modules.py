@@ -174,9 +174,9 @@ def _hybrid_full(subject: Subject) -> str | None:
 
 
 RULES = (
-    Rule("moe-act-grouped-gemm", Kind.INVALID, Judge.CONFIG, _CONFIG, _moe_act_without_grouped_gemm),
-    Rule("mla-up-proj-mla", Kind.INVALID, Judge.CONFIG, _CONFIG, _mla_without_mla),
-    Rule("shared-experts-overlap", Kind.INVALID, Judge.CONFIG, _CONFIG, _shared_with_overlap),
+    Rule("moe-act-grouped-gemm", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _moe_act_without_grouped_gemm),
+    Rule("mla-up-proj-mla", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _mla_without_mla),
+    Rule("shared-experts-overlap", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _shared_with_overlap),
     Rule("fp8-delayed-scaling", Kind.INVALID, Judge.CONFIG, _CONFIG, _delayed_scaling),
     Rule("fp8-recompute-engine", Kind.OPEN, Judge.RUN, _FP8, _fp8_needs_engine),
     Rule("gdn-norm-out-gdn", Kind.INVALID, Judge.RUN, "GatedDeltaNet", _gdn_without_gdn),

@@ -68,20 +68,13 @@ def _nodes(subject: Subject) -> str | None:
     ranks, per_node, nodes = subject.positive("world_size"), subject.gpus_per_node, subject.nodes
     if per_node is None:
         return None
-    if nodes is not None:
-        if ranks <= nodes * per_node and ranks % nodes == 0:
-            return None
-        whole = [nodes * each for each in range(1, per_node + 1)]
-        return (
-            f"parallelism.world_size={ranks} cannot be spread evenly over cluster.nodes={nodes} of {per_node} GPUs: "
-            f"nearest world_size {near(ranks, whole)}"
-        )
-    if ranks <= per_node or ranks % per_node == 0:
+    asked = nodes or -(-ranks // per_node)
+    if ranks % asked == 0 and ranks // asked <= per_node:
         return None
-    around = [multiple for multiple in (ranks // per_node * per_node, (ranks // per_node + 1) * per_node) if multiple]
+    whole = [asked * each for each in range(1, per_node + 1)]
     return (
-        f"parallelism.world_size={ranks} fills no whole nodes of cluster.gpus_per_node={per_node}: nearest world_size "
-        f"{near(ranks, around)}, or set cluster.nodes"
+        f"parallelism.world_size={ranks} cannot be spread evenly over {asked} nodes of "
+        f"cluster.gpus_per_node={per_node}: nearest world_size {near(ranks, whole)}, or change cluster.nodes"
     )
 
 

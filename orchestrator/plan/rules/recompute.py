@@ -128,12 +128,12 @@ def _nearest(value: object, allowed: list[str]) -> str:
 
 
 RULES = (
-    Rule("recompute-granularity", Kind.INVALID, Judge.CONFIG, _CONFIG, _granularity),
-    Rule("recompute-method", Kind.INVALID, Judge.CONFIG, _CONFIG, _method),
-    Rule("full-needs-method", Kind.INVALID, Judge.CONFIG, _CONFIG, _full_without_method),
-    Rule("full-needs-num-layers", Kind.INVALID, Judge.CONFIG, _CONFIG, _full_without_layers),
-    Rule("selective-without-num-layers", Kind.INVALID, Judge.CONFIG, _CONFIG, _selective_with_layers),
-    Rule("recompute-module-label", Kind.INVALID, Judge.CONFIG, _CONFIG, _unknown_label),
+    Rule("recompute-granularity", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _granularity),
+    Rule("recompute-method", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _method),
+    Rule("full-needs-method", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _full_without_method),
+    Rule("full-needs-num-layers", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _full_without_layers),
+    Rule("selective-without-num-layers", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _selective_with_layers),
+    Rule("recompute-module-label", Kind.INVALID, Judge.RECOMPUTE, _CONFIG, _unknown_label),
     Rule(
         "full-num-layers-below-one",
         Kind.INVALID,

@@ -13,8 +13,11 @@ from orchestrator.plan.subject import Subject, UnknownFieldError
 class Judge(str, Enum):
     """Where the framework itself would notice."""
 
+    RECOMPUTE = "recompute"
+    """While the configuration object is made, from the four recompute settings and what a label needs of a model: the
+    exact revision's validator judges it too, also where a recipe hides the rest."""
     CONFIG = "config"
-    """While the configuration object is made: the exact revision's validator judges it too."""
+    """While the configuration object is made, from any of its fields: judged too where the whole model is given."""
     RUN = "run"
     """Later: while groups, model or schedule are set up. The validator's consent says nothing about it."""
     GUIDE = "guide"
