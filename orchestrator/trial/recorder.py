@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from orchestrator.records.beacon import (
@@ -20,15 +19,14 @@ from orchestrator.records.beacon import (
     BeaconWriter,
 )
 from orchestrator.records.rank import IterationRecord
+from orchestrator.trial.cost import too_dear
 from orchestrator.trial.facts import FactsFile
 from orchestrator.trial.meter import NOT_READ, Meter
 from orchestrator.trial.raised import exception_record, note_place
+from orchestrator.trial.visit import Visit
 from orchestrator.vocabulary import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-COST_LIMIT = 0.005
-"""Share of the step that recording may cost inside the steady window; past it, it pauses there."""
 
 _CODES = {stage: stage.code for stage in Stage}
 _OUTRANKING = frozenset(
@@ -344,36 +342,3 @@ class Recorder:
         self._publish()
         if self._surplus_leaves:
             self._facts.merge({"notes": [f"{self._surplus_leaves} stage(s) were left more often than entered"]})
-
-
-class Visit:
-    """One visit to a stage, as a context manager."""
-
-    __slots__ = ("_depth", "_recorder", "_stage")
-
-    def __init__(self, recorder: Recorder, stage: Stage) -> None:
-        self._recorder = recorder
-        self._stage = stage
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._depth = self._recorder.depth
-        self._recorder.enter(self._stage)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._recorder.handled()
-        else:
-            self._recorder.passing(error)
-        self._recorder.return_to(self._depth)
-
-
-def too_dear(costs: list[tuple[float, float]], limit: float = COST_LIMIT) -> bool:
-    """Whether recording took more than `limit` of the steps so far, given (recorder, step) seconds of each.
-
-    The first step is left out where there are others: it is longer than the rest, and would excuse too much.
-    """
-    counted = costs[1:] or costs
-    return sum(cost for cost, _ in counted) > limit * sum(step for _, step in counted)

@@ -12,13 +12,11 @@ import os
 import platform
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 from orchestrator.records import exitstatus, layout
 from orchestrator.records.assemble import Ending, assemble
@@ -39,6 +37,7 @@ from orchestrator.trial.output import Output, drain
 from orchestrator.trial.place import Place, child_environment
 from orchestrator.trial.process import adopt_orphans, has_ended, kill_descendants, send, start_trainer
 from orchestrator.trial.progress import HUNG_AFTER_RAISE, UNWIND_SECONDS, Progress
+from orchestrator.trial.signals import ASKING, Signals
 
 LOOK_SECONDS = 0.2
 """How often the beacon is looked at. Signals and output wake the supervisor at once."""
@@ -51,7 +50,6 @@ FREE_SECONDS = 60.0
 WRITE_PAUSES = (0.1, 0.3)
 """Seconds between attempts to write a record where the run's folder refuses it."""
 
-_ASKING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STATUS = {
     ENDED_SIGNAL: exitstatus.EXIT_SIGNAL,
     ENDED_STALL: exitstatus.EXIT_STALL,
@@ -74,6 +72,7 @@ def supervise(spec: TrialSpec, spec_file: Path, place: Place) -> int:
             message = f"the trainer could not be started: {error}"
             print(f"rank {place.rank}: {message}", file=sys.stderr)
             ending = Ending(ENDED_EXIT, started_at, time.time(), exitstatus.EXIT_USAGE, stderr_tail=message)
+            output.close()
             return _leave_final(spec, place, ending)
         watch = _Watch(spec, place, child, output, signals, started_at)
         ending = watch.until_the_end()
@@ -98,38 +97,6 @@ def prepare_beacon_dir(spec: TrialSpec, rank: int) -> None:
     layout.check_private(folder)
     for path in (layout.beacon_file, layout.facts_file, layout.rank_file):
         path(folder, rank).unlink(missing_ok=True)
-
-
-class Signals:
-    """The signals that a supervisor hears: those that ask it to end, and SIGCHLD. USR2 is ignored, here and in the
-    trainer: Slurm sends it to whole jobs, to warn the driver."""
-
-    def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
-        self._near, self._far = socket.socketpair()
-
-    def __enter__(self) -> Signals:
-        for end in (self._near, self._far):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._far.fileno(), warn_on_full_buffer=False)
-        for number in _ASKING:
-            signal.signal(number, self._ask)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        # Whoever starts us may have blocked them until somebody listens (see __main__).
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        signal.set_wakeup_fd(-1)
-        self._near.close()
-        self._far.close()
-
-    def fileno(self) -> int:
-        return self._near.fileno()
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = signal.Signals(number)
 
 
 @dataclass
@@ -244,7 +211,7 @@ class _Watch:
         if why is None and code is not None:
             if code >= 0:
                 ended, exit_code = ENDED_EXIT, code
-            elif -code in _ASKING and self.signals.asked is not None:
+            elif -code in ASKING and self.signals.asked is not None:
                 ended = ENDED_TERMINATED  # the whole step was signalled, and the trainer was quicker
             else:
                 ended, number = ENDED_SIGNAL, -code

@@ -475,6 +475,15 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_record(rank: Rank) -> None:
     assert layout.rank_log(rank.run_dir, 0).stat().st_size <= 20_000
 
 
+def test_a_node_folder_that_others_can_write_is_refused_in_the_record(rank: Rank) -> None:
+    rank.beacon_dir.mkdir()
+    rank.beacon_dir.chmod(0o777)
+    record = rank.run([["iterations", 1, 3]])
+    assert rank.status == exitstatus.EXIT_FAILED
+    assert "can be written by others" in record.stderr_tail
+    assert (record.exit_code, record.beacon) == (exitstatus.EXIT_USAGE, None)
+
+
 def test_a_log_without_room_does_not_harm_the_trial(rank: Rank) -> None:
     layout.rank_log(rank.run_dir, 0).symlink_to("/dev/full")
     record = rank.run([["iterations", 1, 3], ["complain", "still here"]])

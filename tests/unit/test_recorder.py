@@ -18,8 +18,9 @@ from orchestrator.records.jsonfile import read_json
 from orchestrator.records.rank import ENDED_EXIT, RankRecord, StageMemory
 from orchestrator.records.spec import TrialSpec
 from orchestrator.trial import recorder as module
+from orchestrator.trial.cost import COST_LIMIT, too_dear
 from orchestrator.trial.meter import Meter
-from orchestrator.trial.recorder import COST_LIMIT, Recorder, too_dear
+from orchestrator.trial.recorder import Recorder
 from orchestrator.vocabulary import Stage
 
 
