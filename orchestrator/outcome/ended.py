@@ -51,7 +51,11 @@ def _raised(record: RankRecord) -> Finding:
     assert exception is not None
     frames = [SourceFrame(frame.file, frame.function) for frame in exception.frames]
     seam = exception.stage
-    if (seam is None or seam is Stage.UNKNOWN) and stage_of(frames)[0] is Stage.UNKNOWN and record.beacon is not None:
+    if (
+        (seam is None or seam is Stage.UNKNOWN)
+        and stage_of(frames).stage is Stage.UNKNOWN
+        and record.beacon is not None
+    ):
         seam = record.beacon.stage
     verdict = judge_exception(exception.type, exception.message, frames, seam, exception.chain)
     if verdict.weight is not Weight.ROOT and (told := judge_text(_tail(record), verdict.stage)) is not None:

@@ -21,6 +21,8 @@ class SourceFrame:
     file: str
     function: str
     code: str = ""
+    line: int | None = None
+    """Of the log that the frame was read from."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class FrameRule:
             and (not self.file or _compiled(self.file).search(frame.file) is not None)
             and (not self.code or _compiled(self.code).search(frame.code) is not None)
         )
+
+
+@dataclass(frozen=True)
+class Located:
+    """A stage, the rule that said so and the frame that it looked at; `unknown` and None where none did."""
+
+    stage: Stage = Stage.UNKNOWN
+    rule: str | None = None
+    frame: SourceFrame | None = None
 
 
 OUTRANKS_ALL = (
@@ -253,8 +264,8 @@ _STEPS = frozenset(
 )
 
 
-def stage_of(frames: Iterable[SourceFrame]) -> tuple[Stage, str | None]:
-    """The stage in which a traceback was raised and the id of the rule that said so; `unknown` and None where none did.
+def stage_of(frames: Iterable[SourceFrame]) -> Located:
+    """The stage in which a traceback was raised.
 
     A checkpoint's frame is replay only below its backward: the same function is called in forward. A replay ends where
     its own backward begins. Gradient synchronisation and the optimizer win over the backward that they run in.
@@ -264,24 +275,20 @@ def stage_of(frames: Iterable[SourceFrame]) -> tuple[Stage, str | None]:
     for rules in (OUTRANKS_ALL, CONTAINERS):
         container = _innermost(rules, frames)
         if container is not None:
-            return container.stage, container.id
+            return container
     walk = _Walk()
     for frame in frames:
         walk.enter(frame)
-    if walk.stage is not None:
-        return walk.stage, walk.rule
-    for rule in (WORKER_FETCH, CONSTRUCTOR):
-        if any(rule.matches(frame) for frame in frames):
-            return rule.stage, rule.id
-    return Stage.UNKNOWN, None
+    if walk.found is not None:
+        return walk.found
+    return _innermost((WORKER_FETCH,), frames) or _innermost((CONSTRUCTOR,), frames) or Located()
 
 
 class _Walk:
     """Where a traceback is, frame by frame from the outermost."""
 
     def __init__(self) -> None:
-        self.stage: Stage | None = None
-        self.rule: str | None = None
+        self.found: Located | None = None
         self._below_checkpoint = False
 
     def enter(self, frame: SourceFrame) -> None:
@@ -290,19 +297,20 @@ class _Walk:
             return
         stage = self._taken(place.stage, frame)
         if stage is not None:
-            self.stage, self.rule = stage, place.id
+            self.found = Located(stage, place.id, frame)
 
     def _taken(self, stage: Stage, frame: SourceFrame) -> Stage | None:
         """The stage to be in after a frame of this stage; None to stay."""
+        now = self.found.stage if self.found is not None else None
         if stage is Stage.BACKWARD:
             of_checkpoint = _CHECKPOINT_FILES.search(frame.file) is not None
             self._below_checkpoint = of_checkpoint and not _RUNS_BACKWARD.search(frame.code)
             return Stage.REPLAY if self._below_checkpoint and "run_function" in frame.code else stage
         if stage is Stage.FORWARD:
-            if self.stage is Stage.BACKWARD and self._below_checkpoint:
+            if now is Stage.BACKWARD and self._below_checkpoint:
                 return Stage.REPLAY
-            return stage if self.stage in _TAKEN_BY_FORWARD else None
-        if stage in _BUILDS and self.stage in _STEPS:
+            return stage if now in _TAKEN_BY_FORWARD else None
+        if stage in _BUILDS and now in _STEPS:
             return None
         return stage
 
@@ -310,18 +318,18 @@ class _Walk:
 def _called_by(frames: list[SourceFrame]) -> list[SourceFrame]:
     """What the innermost frame was calling, where its source was printed: tracebacks are quoted cut off."""
     return [
-        SourceFrame("", name)
+        SourceFrame("", name, line=frame.line)
         for frame in frames
         for name in re.findall(r"(?<!\braise )\b([A-Za-z_]\w*)\(", frame.code)[:1]
         if not name[0].isupper()
     ]
 
 
-def _innermost(rules: tuple[FrameRule, ...], frames: list[SourceFrame]) -> FrameRule | None:
+def _innermost(rules: tuple[FrameRule, ...], frames: list[SourceFrame]) -> Located | None:
     for frame in reversed(frames):
         for rule in rules:
             if rule.matches(frame):
-                return rule
+                return Located(rule.stage, rule.id, frame)
     return None
 
 

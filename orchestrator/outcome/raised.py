@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.device_memory import DeviceMemory, cause_of_full_device, read_device_memory
-from orchestrator.outcome.frames import SourceFrame, stage_of
+from orchestrator.outcome.frames import Located, SourceFrame, stage_of
 from orchestrator.outcome.rule import Rule, Weight, first_match
 from orchestrator.vocabulary import Cause, Stage
 
 _REFUSALS = ("AssertionError", "ValueError", "NotImplementedError", "TypeError", "KeyError", "AttributeError")
-_REFUSING_STAGES = frozenset({Stage.VALIDATE})
 _BUILDING_STAGES = frozenset({Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD, Stage.DISTRIBUTED_INIT})
 _BEFORE_ANY_MEMORY = frozenset({Stage.LAUNCH, Stage.STARTUP, Stage.DISTRIBUTED_INIT})
 _PINNING = ("pin_memory", "cudaHostRegister", "cudaHostAlloc", "register_pinned")
@@ -28,6 +27,8 @@ class Verdict:
     rules: tuple[str, ...]
     line: str
     memory: DeviceMemory | None = None
+    frame: SourceFrame | None = None
+    """The frame that said where."""
 
 
 def judge_text(lines: Iterable[str], stage: Stage = Stage.UNKNOWN) -> Verdict | None:
@@ -48,25 +49,32 @@ def judge_exception(
     kind: str, message: str, frames: Sequence[SourceFrame] = (), seam: Stage | None = None, chain: Sequence[str] = ()
 ) -> Verdict:
     """What an exception means. A known seam outranks the frames; an exception that no rule knows is `unknown`."""
-    stage, frame_rule = stage_of(frames)
+    where = stage_of(frames)
     if seam is not None and seam is not Stage.UNKNOWN:
-        stage, frame_rule = seam, "seam.stage"
-    located = () if frame_rule is None else (frame_rule,)
+        where = Located(seam, "seam.stage")
     texts = [f"{kind}: {message}".strip(": "), *chain]
-    found = judge_text([line for text in texts for line in text.splitlines()], stage)
+    headline = (texts[0].splitlines() or [""])[0]
+    found = judge_text([line for text in texts for line in text.splitlines()], where.stage)
     code = frames[-1].code if frames else ""
     if any(word in code for word in _PINNING) and ("CUDA error" in message or "out of memory" in message):
-        return Verdict(Cause.HOST_OOM, Weight.ROOT, stage, ("host.pinned-memory", *located), texts[0].splitlines()[0])
-    name = kind.rpartition(".")[2]
-    if (found is None or found.weight is not Weight.ROOT) and name in _REFUSALS:
-        refused = stage in _REFUSING_STAGES or (stage in _BUILDING_STAGES and name in _REFUSALS[:3])
-        if refused:
-            line = texts[0].splitlines()[0]
-            return Verdict(Cause.INVALID_CONFIG, Weight.ROOT, stage, ("software.refused", *located), line)
-    if found is None:
-        line = (texts[0].splitlines() or [""])[0]
-        return Verdict(Cause.UNKNOWN, Weight.VAGUE, stage, ("exception.unknown", *located), line)
-    return Verdict(found.cause, found.weight, found.stage, (*found.rules, *located), found.line, found.memory)
+        found = Verdict(Cause.HOST_OOM, Weight.ROOT, where.stage, ("host.pinned-memory",), headline)
+    elif (found is None or found.weight is not Weight.ROOT) and _is_refusal(kind.rpartition(".")[2], where.stage):
+        found = Verdict(Cause.INVALID_CONFIG, Weight.ROOT, where.stage, ("software.refused",), headline)
+    elif found is None:
+        found = Verdict(Cause.UNKNOWN, Weight.VAGUE, where.stage, ("exception.unknown",), headline)
+    return located(found, where)
+
+
+def located(verdict: Verdict, where: Located) -> Verdict:
+    """A verdict with the rule and the frame that say where."""
+    if where.rule is None:
+        return verdict
+    return replace(verdict, rules=(*verdict.rules, where.rule), frame=where.frame)
+
+
+def _is_refusal(name: str, stage: Stage) -> bool:
+    """Whether an exception of this type in this stage is the framework's way to refuse a configuration."""
+    return (name in _REFUSALS and stage is Stage.VALIDATE) or (name in _REFUSALS[:3] and stage in _BUILDING_STAGES)
 
 
 def verdict_of(rule: Rule, line: str, stage: Stage) -> Verdict:

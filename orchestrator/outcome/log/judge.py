@@ -245,6 +245,12 @@ def _notes(first: LogFinding, alive: list[LogFinding], accounts: Sequence[Accoun
 def _places(first: LogFinding, tied: list[LogFinding]) -> list[Place]:
     places = [Place(first.file, first.line, first.text, first.verdict.rules[0])]
     seen = {(first.file, first.line)}
+    frame = first.verdict.frame
+    if frame is not None and frame.line is not None:
+        calls = f": {frame.code}" if frame.code else ""
+        places.append(
+            Place(first.file, frame.line, f'File "{frame.file}", in {frame.function}{calls}', first.verdict.rules[-1])
+        )
     for finding in tied:
         if (finding.file, finding.line) not in seen and len(places) < 6:
             seen.add((finding.file, finding.line))

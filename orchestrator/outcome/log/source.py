@@ -131,11 +131,11 @@ def _decoded(raw: IO[bytes], name: str) -> IO[bytes]:
     decoded: Any = buffered
     decoder = _decoder_of(buffered.peek(6)[:6])
     if decoder == "gzip":
-        decoded = gzip.GzipFile(fileobj=buffered)  # noqa: SIM115
+        decoded = gzip.GzipFile(fileobj=buffered)
     elif decoder == "xz":
         decoded = lzma.LZMAFile(buffered)  # noqa: SIM115 - `blocks` closes it
     elif decoder == "bzip2":
-        decoded = bz2.BZ2File(buffered)  # noqa: SIM115
+        decoded = bz2.BZ2File(buffered)
     elif decoder == "zstd":
         decoded = _zstd(buffered, name)
     stream: IO[bytes] = decoded

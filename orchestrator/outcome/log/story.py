@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
-from orchestrator.outcome.frames import SourceFrame, stage_of
+from orchestrator.outcome.frames import Located, SourceFrame, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
-from orchestrator.outcome.raised import Verdict, judge_exception, verdict_of
+from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of
 from orchestrator.outcome.rule import Weight, first_match
 from orchestrator.vocabulary import Cause, Stage
 
@@ -48,7 +48,7 @@ class _Stream:
     open: LogFinding | None = None
     """The last finding without frames of its own, which may follow it."""
     since_open: int = 0
-    last_stage: tuple[Stage, str | None] | None = None
+    last_where: Located | None = None
     since_exception: int = 0
     elastic_rank: int | None = None
 
@@ -87,7 +87,7 @@ class Story:
             self._expecting -= 1
             if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
                 last = stream.frames[-1]
-                stream.frames[-1] = SourceFrame(last.file, last.function, log.text.strip())
+                stream.frames[-1] = SourceFrame(last.file, last.function, log.text.strip(), last.line)
                 return
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
@@ -124,7 +124,7 @@ class Story:
             stream.first_frame = (line, offset, log)
         if len(stream.frames) >= MAX_FRAMES:
             del stream.frames[MAX_FRAMES // 2]
-        stream.frames.append(SourceFrame(frame["file"], frame["function"] or ""))
+        stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
         stream.expects_code = True
         self._expecting += 1
 
@@ -146,7 +146,7 @@ class Story:
     def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
         frames, ignored = stream.frames, stream.ignored
         stream.frames, stream.headed, stream.ignored, stream.first_frame = [], False, False, None
-        stream.last_stage = stage_of(frames)
+        stream.last_where = stage_of(frames)
         stream.since_exception = 0
         if ignored or self._is_remark(log.text):
             return
@@ -157,9 +157,9 @@ class Story:
         """What a line says by its words alone."""
         if self._is_remark(text):
             return None
-        stage, frame_rule = Stage.UNKNOWN, None
-        if stream.last_stage is not None and stream.since_exception <= _MESSAGE_LINES:
-            stage, frame_rule = stream.last_stage
+        where = Located()
+        if stream.last_where is not None and stream.since_exception <= _MESSAGE_LINES:
+            where = stream.last_where
         rule = first_match(RULES, text)
         if rule is None:
             exception = _EXCEPTION.match(text)
@@ -170,10 +170,7 @@ class Story:
             return None
         if (log.warning or log.information) and rule.weight is Weight.WAITED:
             return None
-        verdict = verdict_of(rule, text, stage)
-        if frame_rule is None:
-            return verdict
-        return Verdict(verdict.cause, verdict.weight, verdict.stage, (*verdict.rules, frame_rule), text, verdict.memory)
+        return located(verdict_of(rule, text, where.stage), where)
 
     def _is_remark(self, text: str) -> bool:
         remark = first_match(REMARK_RULES, text) is not None
@@ -221,8 +218,7 @@ class Story:
             _attach(finding, frames)
             return
         line, offset, log = first
-        stage, rule = stage_of(frames)
-        verdict = _cut_short(frames, stage, rule)
+        verdict = _cut_short(frames)
         self._record(stream, verdict, log, line, offset, framed=True)
 
     def _read_summary(self, log: LogLine, stream: _Stream) -> None:
@@ -240,20 +236,22 @@ def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
     kind, _, message = old.line.partition(": ")
     new = judge_exception(kind, message, frames)
     if new.weight > old.weight:
-        new = Verdict(old.cause, old.weight, new.stage, (*old.rules, *new.rules[-1:]), old.line, old.memory)
+        new = located(replace(old, stage=new.stage), stage_of(frames))
     if old.stage is Stage.UNKNOWN:
         finding.verdict = new
         finding.framed = True
 
 
-def _cut_short(frames: list[SourceFrame], stage: Stage, rule: str | None) -> Verdict:
+def _cut_short(frames: list[SourceFrame]) -> Verdict:
     """A traceback without its last line still says where, and its last line of source may say what."""
     code = frames[-1].code
-    located = () if rule is None else (rule,)
+    where = stage_of(frames)
     line = f'File "{frames[-1].file}", in {frames[-1].function}: {code}'
     if re.match(r"(?:assert|raise (?:Value|Assertion|NotImplemented)Error)\b", code):
         return judge_exception("AssertionError", code, frames)
     importing = any(re.match(r"(?:from [\w.]+ )?import ", frame.code) for frame in frames[-2:])
     if frames[-1].function == "<module>" and importing:
-        return Verdict(Cause.IMPORT_ERROR, Weight.VAGUE, Stage.STARTUP, ("log.traceback-in-import", *located), line)
-    return Verdict(Cause.UNKNOWN, Weight.VAGUE, stage, ("log.traceback-cut", *located), line)
+        verdict = Verdict(Cause.IMPORT_ERROR, Weight.VAGUE, Stage.STARTUP, ("log.traceback-in-import",), line)
+    else:
+        verdict = Verdict(Cause.UNKNOWN, Weight.VAGUE, where.stage, ("log.traceback-cut",), line)
+    return located(verdict, where)
