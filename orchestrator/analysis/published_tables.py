@@ -13,6 +13,8 @@ from orchestrator.records.jsonfile import FormatError, read_json
 from orchestrator.vocabulary.units import GB
 
 FOLDER = Path(__file__).parent / "published"
+PUBLISHED_STUDIES = "published/"
+"""What the study of every published table is called before its name."""
 NEWEST_SCHEMA = 1
 UNKNOWN = "unknown"
 """A recompute setting that the source does not give."""
@@ -63,7 +65,7 @@ def _row(table: Mapping[str, Any], entry: Mapping[str, Any], order: int) -> Row:
     window = table.get("steady_window")
     training = settings.get("training", {})
     peak = _size(entry.get("peak_gb"))
-    study = f"published/{table['table']}"
+    study = PUBLISHED_STUDIES + table["table"]
     return Row(
         trial=_identity(table["table"], order, name),
         attempt="001",

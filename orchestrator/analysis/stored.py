@@ -22,7 +22,7 @@ _COLUMNS = (
     *("label", "cause", "stage", "rank", "iteration", "evidence", "notes"),
     *("device_kind", "device_name", "device_capacity", "software_hash", "effective_hash"),
     *("peak_allocated", "peak_allocated_rank", "peak_allocated_stage", "peak_reserved", "stage_peaks"),
-    *("step_ms", "step_ms_scatter", "tflops_per_gpu", "losses", "allocator_retries"),
+    *("step_ms", "step_ms_scatter", "tflops_per_gpu", "losses", "replays", "allocator_retries"),
 )
 
 
@@ -96,7 +96,6 @@ def _rows(connection: Connection, attempts: Sequence[RowMapping], names: Mapping
 
     effective = _contents(connection, Effective, {attempt["effective_hash"] for attempt in attempts})
     software = _contents(connection, Software, {attempt["software_hash"] for attempt in attempts})
-    replays = _replays(connection, [attempt["id"] for attempt in attempts])
     return [
         _row(
             attempt,
@@ -104,7 +103,6 @@ def _rows(connection: Connection, attempts: Sequence[RowMapping], names: Mapping
             study=study,
             effective=effective.get(attempt["effective_hash"]),
             software=software.get(attempt["software_hash"], {}),
-            replays=replays.get(attempt["id"]),
         )
         for attempt in attempts
     ]
@@ -117,7 +115,6 @@ def _row(
     study: str,
     effective: Mapping[str, Any] | None,
     software: Mapping[str, Any],
-    replays: int | None,
 ) -> Row:
     spec = found["spec"] or {}
     target = found["target"] or {}
@@ -158,7 +155,7 @@ def _row(
         step_scatter_ms=found["step_ms_scatter"],
         tflops_per_gpu=found["tflops_per_gpu"],
         losses={number: loss for number, loss in found["losses"] or () if isinstance(loss, (int, float))},
-        replays=replays,
+        replays=found["replays"],
         allocator_retries=found["allocator_retries"],
         notes=tuple(str(note) for note in found["notes"] or ()),
         source=published.get("source", {}) if published else {},
@@ -204,25 +201,6 @@ def _contents(connection: Connection, table: Any, hashes: Iterable[str | None]) 
         for key, content in connection.execute(select(table.hash, table.content).where(table.hash.in_(chunk))):
             found[key] = content
     return found
-
-
-def _replays(connection: Connection, attempts: Sequence[int]) -> dict[int, int]:
-    """Times that ranks entered the replay stage, for attempts whose ranks recorded any stage."""
-    from sqlalchemy import case, func, select
-
-    from orchestrator.store.models import Rank, StageMemory
-
-    entries = func.sum(case((StageMemory.stage == Stage.REPLAY.value, StageMemory.entries), else_=0))
-    counted: dict[int, int] = {}
-    for chunk in _chunks(sorted(attempts)):
-        counts = (
-            select(Rank.attempt_id, entries)
-            .join(StageMemory, StageMemory.rank_id == Rank.id)
-            .where(Rank.attempt_id.in_(chunk))
-            .group_by(Rank.attempt_id)
-        )
-        counted |= {attempt: int(count) for attempt, count in connection.execute(counts)}
-    return counted
 
 
 def _peaks(found: RowMapping) -> tuple[StagePeak, ...]:

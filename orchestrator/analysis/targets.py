@@ -1,4 +1,4 @@
-"""What a user named on the command line: studies, trials by id or its beginning, or a trial's name within a study."""
+"""The rows of what a user named on the command line: studies, and trials by id, name, or the beginning of one."""
 
 from __future__ import annotations
 
@@ -6,44 +6,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.analysis.published_tables import PUBLISHED_STUDIES
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.stored import study_rows, trial_rows
 from orchestrator.config.errors import UsageError
-from orchestrator.config.nearest import nearest
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-_SHORTEST_ID = 4
-
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of what was named, and whether each word named a trial rather than a study."""
+    """Rows of what was named, and which words named a trial and which a study."""
 
     rows: tuple[Row, ...]
     trials: tuple[str, ...]
-    """Ids of the trials that were named one by one."""
     studies: tuple[str, ...]
 
 
-def find(connection: Connection, words: Sequence[str]) -> Found:
-    """The rows of studies or trials. Without a word, those of the newest study.
+def find_rows(connection: Connection, words: Sequence[str]) -> Found:
+    """The rows of studies or trials. Without a word, those of the newest study that was measured.
 
     Raises:
-        UsageError: a word names nothing, or several trials; with the nearest study.
+        UsageError: a word names nothing, or several things; with the nearest names.
     """
-    from sqlalchemy import select
+    from orchestrator.store.find import find
 
-    from orchestrator.store.models import Study
-
-    known = list(connection.execute(select(Study.name).order_by(Study.created_at, Study.id)).scalars())
-    if not words:
-        if not known:
-            raise UsageError("There is no study in the database yet: run one, or `import` results.")
-        words = known[-1:]
-    studies = [word for word in words if word in known]
-    trials = [_trial(connection, word, known) for word in words if word not in known]
+    named = [find(connection, word) for word in words]
+    studies = [one.name for one in named if one.kind == "study"] if words else [_newest(connection)]
+    trials = [one.name for one in named if one.kind == "trial"]
     rows: dict[tuple[str, str | None], Row] = {}
     for study in studies:
         rows |= {(row.trial, row.attempt): row for row in study_rows(connection, study)}
@@ -52,21 +43,14 @@ def find(connection: Connection, words: Sequence[str]) -> Found:
     return Found(tuple(rows.values()), tuple(trials), tuple(studies))
 
 
-def _trial(connection: Connection, word: str, studies: Sequence[str]) -> str:
+def _newest(connection: Connection) -> str:
     from sqlalchemy import select
 
-    from orchestrator.store.models import Trial
+    from orchestrator.store.models import Study
 
-    if len(word) >= _SHORTEST_ID:
-        ids = list(
-            connection.execute(
-                select(Trial.id).where(Trial.id.startswith(word, autoescape=True)).order_by(Trial.id).limit(5)
-            ).scalars()
-        )
-        if len(ids) == 1 or word in ids:
-            return word if word in ids else ids[0]
-        if ids:
-            raise UsageError(f"{word!r} is the beginning of several trials: {', '.join(ids)}, …")
-    match = nearest(word, studies)
-    hint = f"did you mean {match!r}?" if match else f"known studies: {', '.join(studies) or 'none'}."
-    raise UsageError(f"{word!r} is neither a study nor a trial; {hint}")
+    newest_first = select(Study.name).order_by(Study.created_at.desc(), Study.id.desc())
+    measured = newest_first.where(~Study.name.startswith(PUBLISHED_STUDIES))
+    name = connection.execute(measured.limit(1)).scalar() or connection.execute(newest_first.limit(1)).scalar()
+    if name is None:
+        raise UsageError("There is no study in the database yet: run one, or `import` results.")
+    return str(name)

@@ -21,8 +21,11 @@ VERBS: dict[str, Verb] = {
     ),
     "recommend": Verb("orchestrator.cli.recommend", "the fastest candidate under a memory target, and why"),
     "diagnose": Verb("orchestrator.cli.diagnose", "what failed or did nothing, why, and what to run next"),
+    "export": Verb("orchestrator.cli.export", "a comparison as CSV, JSON, Parquet, Markdown or a skill card's results"),
+    "import": Verb("orchestrator.cli.import_", "published tables, a results folder or another database into this one"),
     "query": Verb("orchestrator.cli.query", "trials that fit conditions, with the columns that you name"),
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
+    "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs"),
     "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),
     "db": Verb("orchestrator.cli.db", "the database: its path, and upgrading it"),
 }

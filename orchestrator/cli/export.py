@@ -1,0 +1,97 @@
+"""`export`: a comparison as CSV, JSON, Parquet, Markdown, or the results of a Bridge skill card."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.storage import add_results_flag
+from orchestrator.config.errors import EnvironmentFailure, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.analysis.comparison import Comparison
+
+FORMATS = ("csv", "json", "parquet", "markdown", "skill-card")
+_BY_SUFFIX = {".csv": "csv", ".json": "json", ".parquet": "parquet", ".md": "markdown", ".yaml": "skill-card"}
+_ABOUT = """\
+Writes a comparison: csv and parquet have one row a run, json is that of `compare --json`, markdown the guide's table,
+skill-card the measured_results of a skill's card.yaml in Megatron Bridge. Sizes are bytes where the name says so."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser("export", description=_ABOUT)
+    parser.add_argument("what", nargs="*", metavar="STUDY|TRIAL", help="studies, or trials by id (default: the newest)")
+    parser.add_argument("--format", choices=FORMATS, help="default: by the file's ending, else csv")
+    parser.add_argument("--output", "-o", metavar="FILE", help="default: standard output")
+    parser.add_argument("--key", metavar="DIGITS", help="only rows whose match key begins so")
+    add_results_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.comparison import compare
+    from orchestrator.analysis.refusal import only_key
+    from orchestrator.cli.rows import read_rows
+
+    path = Path(args.output) if args.output else None
+    chosen = args.format or ("json" if args.json else _BY_SUFFIX.get(path.suffix if path else "", "csv"))
+    if chosen == "parquet" and path is None:
+        raise UsageError("Parquet is a binary format: name its file with --output.")
+    comparison = only_key(compare(read_rows(args, args.what).rows), args.key)
+    content = _content(comparison, chosen)
+    if path is None:
+        sys.stdout.write(content.decode())
+    else:
+        _write(path, content)
+    return 0
+
+
+def _content(comparison: Comparison, chosen: str) -> bytes:
+    from orchestrator.report.export_rows import records
+
+    if chosen == "csv":
+        from orchestrator.report.export_table import csv_text
+
+        return csv_text(records(comparison)).encode()
+    if chosen == "parquet":
+        from orchestrator.report.export_table import parquet_bytes
+
+        return parquet_bytes(records(comparison))
+    if chosen == "markdown":
+        from orchestrator.report.export_markdown import markdown
+
+        return markdown(comparison).encode()
+    if chosen == "skill-card":
+        from orchestrator.report.export_card import card_yaml
+
+        return card_yaml(comparison).encode()
+    from orchestrator.report.compare import as_json
+
+    return (json.dumps(as_json(comparison), indent=1, allow_nan=False) + "\n").encode()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write so that the file is whole or as it was before.
+
+    Raises:
+        EnvironmentFailure: the folder cannot be written, or the disk is full.
+    """
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise EnvironmentFailure(
+            f"{path} cannot be written ({error.strerror}): give another file with --output."
+        ) from error
