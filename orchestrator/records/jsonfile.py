@@ -10,6 +10,7 @@ import os
 import tempfile
 import types
 import typing
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -82,26 +83,40 @@ def decode(kind: type[T], value: Any, where: str = "") -> T:
 
 
 def _decode(kind: Any, value: Any, where: str) -> Any:
+    return _reader(kind)(value, where)
+
+
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any, str], Any]:
+    """How values of a type are read, found once a type: a store reads millions of them."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return _decode_union(kind, value, where)
+        return functools.partial(_decode_union, kind)
     if kind is Any:
-        return value
+        return lambda value, _where: value
     if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(typing.cast("type[Any]", kind), value, where)
+        return functools.partial(_decode_dataclass, kind)
     if origin in (list, tuple):
-        return _decode_sequence(kind, origin, value, where)
+        return functools.partial(_decode_sequence, kind, origin)
     if origin is dict:
-        if not isinstance(value, dict):
-            raise FormatError(f"{where}: expected an object, got {_kind_of(value)}")
-        item = typing.get_args(kind)[1]
-        return {key: _decode(item, inner, f"{where}.{key}") for key, inner in value.items()}
+        return functools.partial(_decode_mapping, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        try:
-            return kind(value)
-        except ValueError:
-            raise FormatError(f"{where}: {value!r} is not one of {[item.value for item in kind]}") from None
-    return _decode_plain(kind, value, where)
+        return functools.partial(_decode_enum, kind)
+    return functools.partial(_decode_plain, kind)
+
+
+def _decode_mapping(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise FormatError(f"{where}: expected an object, got {_kind_of(value)}")
+    read = _reader(typing.get_args(kind)[1])
+    return {key: read(inner, f"{where}.{key}") for key, inner in value.items()}
+
+
+def _decode_enum(kind: type[Enum], value: Any, where: str) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise FormatError(f"{where}: {value!r} is not one of {[item.value for item in kind]}") from None
 
 
 def _decode_union(kind: Any, value: Any, where: str) -> Any:
@@ -128,10 +143,10 @@ def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
             "use the release that wrote it, or a newer one"
         )
     given = {}
-    for name, hint, plain in _fields_of(kind):
+    for name, read, plain in _fields_of(kind):
         if name in value:
             item = value[name]
-            given[name] = item if type(item) in plain else _decode(hint, item, f"{where}.{name}")
+            given[name] = item if type(item) in plain else read(item, f"{where}.{name}")
     try:
         return kind(**given)
     except TypeError as error:
@@ -139,10 +154,12 @@ def _decode_dataclass(kind: Any, value: Any, where: str) -> Any:
 
 
 @functools.cache
-def _fields_of(kind: Any) -> tuple[tuple[str, Any, frozenset[type]], ...]:
-    """Name, type, and the JSON types that need no conversion, of each field: a store reads millions of them."""
+def _fields_of(kind: Any) -> tuple[tuple[str, Callable[[Any, str], Any], frozenset[type]], ...]:
+    """Name, reader, and the JSON types that need no reading, of each field."""
     hints = typing.get_type_hints(kind)
-    return tuple((field.name, hints[field.name], _plain_types(hints[field.name])) for field in dataclasses.fields(kind))
+    return tuple(
+        (field.name, _reader(hints[field.name]), _plain_types(hints[field.name])) for field in dataclasses.fields(kind)
+    )
 
 
 def _plain_types(hint: Any) -> frozenset[type]:
@@ -160,7 +177,8 @@ def _decode_sequence(kind: Any, origin: Any, value: Any, where: str) -> Any:
         raise FormatError(f"{where}: expected a list, got {_kind_of(value)}")
     arguments = typing.get_args(kind)
     if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
-        return origin(_decode(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+        read = _reader(arguments[0])
+        return origin([read(item, f"{where}[{index}]") for index, item in enumerate(value)])
     if len(arguments) != len(value):
         raise FormatError(f"{where}: expected {len(arguments)} items, got {len(value)}")
     return tuple(

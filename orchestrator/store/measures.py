@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, takewhile
+from operator import itemgetter
 from typing import Any
 
 from orchestrator.records.rank import RankRecord
@@ -13,6 +15,8 @@ from orchestrator.vocabulary import SETUP_STAGES, Stage
 
 _BEFORE_THE_WINDOW = SETUP_STAGES | {Stage.CHECKPOINT_LOAD, Stage.GRAPH_CAPTURE, Stage.OPTIMIZER_INIT}
 """Stages that are over, or whose largest window is over, before the first measured iteration ends."""
+
+_STAGE_PEAKS = itemgetter("stage", "peak_allocated", "peak_reserved")
 
 WindowPeaks = Mapping[str, tuple[int | None, int | None]]
 """Stage to its largest allocated and reserved bytes, from set-up to the end of the steady window."""
@@ -55,18 +59,24 @@ def window_peaks(record: RankRecord, iteration_stages: Sequence[Sequence[Mapping
     done = record.iterations[-1].number if record.iterations else 0
     if done < last or not any(iteration_stages):
         return totals
-    peaks = {stage: sizes for stage, sizes in totals.items() if Stage(stage) in _BEFORE_THE_WINDOW}
-    for iteration, rows in zip(record.iterations, iteration_stages, strict=True):
-        if iteration.number > last:
-            break
-        for row in rows:
-            stage = row["stage"]
-            allocated, reserved = row.get("peak_allocated"), row.get("peak_reserved")
-            known = peaks.get(stage)
-            if known is not None:
-                allocated, reserved = _larger(known[0], allocated), _larger(known[1], reserved)
-            peaks[stage] = (allocated, reserved)
-    return peaks
+    allocated: dict[str, int] = {}
+    reserved: dict[str, int] = {}
+    for stage, sizes in totals.items():
+        if Stage(stage) in _BEFORE_THE_WINDOW:
+            _raise_to(allocated, stage, sizes[0])
+            _raise_to(reserved, stage, sizes[1])
+    within = takewhile(lambda pair: pair[0].number <= last, zip(record.iterations, iteration_stages, strict=True))
+    for stage, size, also in map(_STAGE_PEAKS, chain.from_iterable(rows for _, rows in within)):
+        if size is not None and size > allocated.get(stage, -1):
+            allocated[stage] = size
+        if also is not None and also > reserved.get(stage, -1):
+            reserved[stage] = also
+    return {stage: (allocated.get(stage), reserved.get(stage)) for stage in {**allocated, **reserved}}
+
+
+def _raise_to(known: dict[str, int], stage: str, size: int | None) -> None:
+    if size is not None:
+        known[stage] = max(size, known.get(stage, size))
 
 
 def largest(peaks: WindowPeaks, which: int) -> Peak | None:
@@ -105,12 +115,6 @@ def attempt_figures(
         last_loss=finite[-1] if finite else None,
         replays=_replays(ranks.values()),
     )
-
-
-def _larger(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
 
 
 def _stage_peaks(peaks: Mapping[int, WindowPeaks]) -> dict[str, list[int | None]]:

@@ -31,7 +31,7 @@ Prose = Annotated[str, mapped_column(Text)]
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: _JSON, list[Any]: _JSON, float: Double()}  # noqa: RUF012 - SQLAlchemy's own interface
+    type_annotation_map = {dict[str, Any]: _JSON, list[Any]: _JSON, float: Double(), int: BigInteger()}  # noqa: RUF012 - SQLAlchemy's own interface
 
 
 class Study(Base):
@@ -39,7 +39,7 @@ class Study(Base):
 
     __tablename__ = "studies"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     name: Mapped[Prose] = mapped_column(unique=True)
     created_at: Mapped[float | None]
     settings: Mapped[dict[str, Any] | None]
@@ -141,7 +141,7 @@ class Attempt(Base):
     __tablename__ = "attempts"
     __table_args__ = (Index("ix_attempts_trial_decides", "trial_id", "decides", "state", "label"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(_BIG_ID, primary_key=True)
     uid: Mapped[Digest] = mapped_column(unique=True)
     """Hash of trial, number, batch and start: the same in every database that holds this execution."""
     trial_id: Mapped[Word] = mapped_column(ForeignKey("trials.id", ondelete="CASCADE"))

@@ -6,6 +6,8 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,22 @@ Row = dict[str, Any]
 _MESSAGE_LENGTH = 4000
 """Of an exception's message, in its column; the evidence keeps all of it."""
 
-_WIDE = frozenset(
-    {
-        "device_capacity",
-        "allocator_retries",
-        "allocator_ooms",
-        "entries",
-        "peak_allocated",
-        "peak_reserved",
-        "end_allocated",
-        "end_reserved",
-        "window_allocated",
-        "window_reserved",
-    }
+
+_FROM_STAGE = ("entries", "peak_allocated", "peak_reserved", "end_allocated", "end_reserved", "seconds")
+STAGE_COLUMNS = ("stage", *_FROM_STAGE, "window_allocated", "window_reserved")
+ITERATION_COLUMNS = (
+    "number",
+    "milliseconds",
+    "loss",
+    "grad_norm",
+    "skipped",
+    "nan",
+    "tflops_per_gpu",
+    "peak_allocated",
+    "peak_reserved",
 )
+_STAGE = attrgetter("stage.value", *_FROM_STAGE)
+_ITERATION = attrgetter(*ITERATION_COLUMNS)
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,10 @@ class PreparedRank:
 
     rank: int
     row: Row
-    stages: list[Row]
-    iterations: list[Row]
+    stages: list[tuple[Any, ...]]
+    """In the order of `STAGE_COLUMNS`."""
+    iterations: list[tuple[Any, ...]]
+    """In the order of `ITERATION_COLUMNS`."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ def _read_attempt(run_dir: Path) -> AttemptRecord | None:
     attempt = decode(AttemptRecord, read_json(path), str(path))
     if (attempt.trial, attempt.attempt) != (run_dir.parent.name, run_dir.name):
         raise FormatError(f"{path}: it is the record of {attempt.trial}/{attempt.attempt}, in the wrong folder")
-    check_numbers([{"world_size": attempt.world_size, "repeat": attempt.repeat}], frozenset(), str(path))
+    check_numbers((attempt.world_size, attempt.repeat), str(path))
     return attempt
 
 
@@ -324,13 +330,13 @@ def _prepare_rank(
         "effective_hash": _keep_once(record.effective, effective),
         "evidence": file.packed,
     }
-    stages = [_stage_row(record, index, peaks) for index in range(len(record.stages))]
-    iterations = [_iteration_row(record, index) for index in range(len(record.iterations))]
+    stages = [(*_STAGE(memory), *peaks.get(memory.stage.value, (None, None))) for memory in record.stages]
+    iterations = [_iteration_row(_ITERATION(iteration)) for iteration in record.iterations]
     where = f"rank {record.rank}"
-    check_numbers([row], _WIDE, where)
-    check_numbers(stages, _WIDE, where)
-    check_numbers(iterations, _WIDE, where)
-    return PreparedRank(record.rank, row, _unique(stages, "stage"), _unique(iterations, "number"))
+    check_numbers(row.values(), where)
+    check_numbers(chain.from_iterable(stages), where)
+    check_numbers(chain.from_iterable(iterations), where)
+    return PreparedRank(record.rank, row, _unique(stages), _unique(iterations))
 
 
 def _keep_once(content: Row | None, kept: dict[str, Row]) -> str | None:
@@ -342,39 +348,15 @@ def _keep_once(content: Row | None, kept: dict[str, Row]) -> str | None:
     return key
 
 
-def _stage_row(record: RankRecord, index: int, peaks: WindowPeaks) -> Row:
-    memory = record.stages[index]
-    stage = memory.stage.value
-    window = peaks.get(stage, (None, None))
-    return {
-        "stage": stage,
-        "entries": memory.entries,
-        "peak_allocated": memory.peak_allocated,
-        "peak_reserved": memory.peak_reserved,
-        "end_allocated": memory.end_allocated,
-        "end_reserved": memory.end_reserved,
-        "seconds": memory.seconds,
-        "window_allocated": window[0],
-        "window_reserved": window[1],
-    }
+def _iteration_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    number, milliseconds, loss, norm, skipped, nan, *others = row
+    if loss is not None and not math.isfinite(loss):
+        loss, nan = None, True
+    if norm is not None and not math.isfinite(norm):
+        norm = None
+    return (number, milliseconds, loss, norm, skipped, nan, *others)
 
 
-def _iteration_row(record: RankRecord, index: int) -> Row:
-    iteration = record.iterations[index]
-    loss, norm = iteration.loss, iteration.grad_norm
-    return {
-        "number": iteration.number,
-        "milliseconds": iteration.milliseconds,
-        "loss": loss if loss is not None and math.isfinite(loss) else None,
-        "grad_norm": norm if norm is not None and math.isfinite(norm) else None,
-        "skipped": iteration.skipped,
-        "nan": iteration.nan or (loss is not None and not math.isfinite(loss)),
-        "tflops_per_gpu": iteration.tflops_per_gpu,
-        "peak_allocated": iteration.peak_allocated,
-        "peak_reserved": iteration.peak_reserved,
-    }
-
-
-def _unique(rows: list[Row], key: str) -> list[Row]:
-    """The last row of each key: a damaged record may repeat one."""
-    return list({row[key]: row for row in rows}.values())
+def _unique(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The last row of each key, which is its first value: a damaged record may repeat one."""
+    return list({row[0]: row for row in rows}.values())

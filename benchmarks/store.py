@@ -1,0 +1,160 @@
+"""A large database: how fast records come in, how fast it answers, how large it is.
+
+    python benchmarks/store.py [--trials 5000] [--ranks 16] [--iterations 20]
+
+Trials have real-shaped records: every stage, per-stage rows in every iteration. Prints one JSON line; `grown` holds
+the same figures at the size given with --grow, of a database that grew to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import recorded
+
+from orchestrator.records import layout
+from orchestrator.store.collect import collect
+from orchestrator.store.database import default_url, open_store
+
+_TRIALS_A_STUDY = 50
+_PATTERNS = 40
+"""Different contents of records; trials take turns, since making 80,000 of them would take longer than reading them."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=5000)
+    parser.add_argument("--grow", type=int, default=0, help="then grow to this many trials, and measure again")
+    parser.add_argument("--ranks", type=int, default=16)
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        results = Path(folder) / "results"
+        patterns = _patterns(given.ranks, given.iterations)
+        answer = {"benchmark": "store", **_measure(results, patterns, 0, given.trials, given.iterations)}
+        if given.grow:
+            answer["grown"] = _measure(results, patterns, given.trials, given.grow, given.iterations)
+    print(json.dumps({**answer, "iterations": given.iterations, "cpus": os.cpu_count()}))
+
+
+def _measure(results: Path, patterns: list[list[str]], first: int, last: int, iterations: int) -> dict[str, Any]:
+    size = _make(results, patterns, range(first, last), iterations)
+    with open_store(default_url(results), write=True) as store:
+        found = collect(store, results)
+    time.sleep(2.1)
+    return {
+        "trials": last,
+        "rank_records": found.ranks,
+        "record_kb": round(size / max(found.ranks, 1) / 1e3, 1),
+        "collect_s": round(found.seconds, 2),
+        "records_per_s": round(found.ranks / found.seconds),
+        "problems": len(found.problems),
+        "database_mb": round(_size(results) / 1e6, 1),
+        "collect_again_s": round(_collect_again(results), 3),
+        "status_s": _seconds(["status", "--results", str(results)]),
+        "status_one_study_s": _seconds(["status", "study0", "--results", str(results)]),
+        "show_s": _seconds(["show", f"{0:020x}", "--results", str(results)]),
+        "compare_s": _seconds(["compare", "study0", "--db", str(results / "store.sqlite")]),
+        "imports_s": _seconds_of([sys.executable, "-c", "import sqlalchemy.orm, rich.console, rich.table"]),
+    }
+
+
+def _patterns(ranks: int, iterations: int) -> list[list[str]]:
+    """Records as text, with a mark in place of the trial."""
+    made = []
+    for seed in range(_PATTERNS):
+        records = [
+            recorded.rank_record(
+                "@TRIAL@",
+                rank,
+                world_size=ranks,
+                iterations=iterations,
+                base=40_000_000_000 + seed * 10_000_000,
+                ms=1800.0 + seed,
+                every_stage=True,
+                seed=seed,
+            )
+            for rank in range(ranks)
+        ]
+        if seed % 8 == 7:
+            records[-1] = recorded.out_of_memory(records[-1], iteration=2)
+        made.append([json.dumps(_as_file(record), indent=1) for record in records])
+    return made
+
+
+def _as_file(record: Any) -> Any:
+    return recorded.encode(record)
+
+
+def _make(results: Path, patterns: list[list[str]], numbers: range, iterations: int) -> int:
+    """Write the attempts; bytes of rank records."""
+    size = 0
+    window = (iterations // 2 + 1, iterations)
+    for first in range(numbers.start, numbers.stop, _TRIALS_A_STUDY):
+        name = f"study{first // _TRIALS_A_STUDY}"
+        members = [
+            replace(
+                recorded.batch_trial(
+                    f"{number:020x}",
+                    [] if number == first else [f"label{number % 17}"],
+                    role="control-first" if number == first else "trial",
+                    world_size=len(patterns[0]),
+                ),
+                steady_window=window,
+                train_iters=iterations,
+            )
+            for number in range(first, min(first + _TRIALS_A_STUDY, numbers.stop))
+        ]
+        recorded.write_batch(results, recorded.batch(results, members, name=name, study=name))
+        for number, member in enumerate(members, first):
+            record = replace(recorded.attempt_record(member), batch=name, study=name)
+            run_dir = recorded.write_attempt(results, member, [], record=record)
+            for rank, text in enumerate(patterns[number % len(patterns)]):
+                path = layout.rank_file(run_dir, rank)
+                path.write_text(text.replace("@TRIAL@", member.trial), encoding="utf-8")
+                path.chmod(0o600)
+                size += len(text)
+    return size
+
+
+def _collect_again(results: Path) -> float:
+    with open_store(default_url(results), write=True) as store:
+        collect(store, results)
+        return collect(store, results).seconds
+
+
+def _size(results: Path) -> int:
+    return sum(path.stat().st_size for path in results.glob("store.sqlite*"))
+
+
+def _seconds(arguments: list[str]) -> float | None:
+    return _seconds_of([sys.executable, "-m", "orchestrator", *arguments])
+
+
+def _seconds_of(command: list[str]) -> float | None:
+    """The best of three; None where the command failed."""
+    best: float | None = None
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            return None
+        seconds = time.perf_counter() - started
+        best = seconds if best is None else min(best, seconds)
+    return None if best is None else round(best, 3)
+
+
+if __name__ == "__main__":
+    main()
