@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,13 @@ def rank_records(run_dir: Path) -> dict[int, RankRecord]:
     return records
 
 
+def hosts_of(outcome: Outcome, spec: TrialSpec) -> set[str]:
+    """The nodes of the ranks that an outcome names."""
+    records = rank_records(Path(spec.run_dir))
+    ranks = [rank for rank in (outcome.rank, *outcome.also_ranks) if rank is not None]
+    return {records[rank].host.partition(".")[0] for rank in ranks if rank in records}
+
+
 def made_before(batch: Batch, launcher: Launcher) -> list[Made]:
     """The attempts an earlier driver of this batch made; those it left without an end are given one.
 
@@ -172,17 +180,68 @@ def made_before(batch: Batch, launcher: Launcher) -> list[Made]:
 
 
 def close_lost(
-    run_dir: Path, record: AttemptRecord, spec: TrialSpec | None, launcher: Launcher, last_seen: float
+    run_dir: Path,
+    record: AttemptRecord,
+    spec: TrialSpec | None,
+    launcher: Launcher | None,
+    last_seen: float,
+    scheduler: dict[str, Any] | None = None,
+    *,
+    cancelled: bool = False,
 ) -> AttemptRecord:
     """Write the end of an attempt whose driver was killed, with what its ranks left on this machine.
+
+    One that the driver cut short because it was told to end gets only the scheduler's word on why, once. One that has
+    an end of its own is left as it is. `scheduler` is the job's row.
 
     Raises:
         OSError: the attempt's folder cannot be written.
     """
-    notes = [] if spec is None else launcher.bring_home(spec)
-    ended = replace(record, ended_at=last_seen, cut_short=DRIVER_LOST, notes=[*record.notes, *notes])
-    write_json(run_dir / layout.ATTEMPT_FILE, ended)
+    if record.ended_at is not None and (record.cut_short != DRIVER_SIGNAL or _of_job(record)):
+        return record
+    ended = record
+    if record.ended_at is None:
+        notes = [] if spec is None or launcher is None else launcher.bring_home(spec)
+        ended = replace(record, ended_at=last_seen, cut_short=DRIVER_LOST, notes=[*record.notes, *notes])
+    if scheduler is not None:
+        ended = replace(ended, scheduler={**(record.scheduler or {}), **scheduler, "row_of": "job"})
+    ended = replace(ended, cancelled=record.cancelled or cancelled)
+    if ended != record:
+        write_json(run_dir / layout.ATTEMPT_FILE, ended)
     return ended
+
+
+def _of_job(record: AttemptRecord) -> bool:
+    return record.scheduler is not None and record.scheduler.get("row_of") == "job"
+
+
+def never_ran(
+    batch: Batch,
+    slots: Iterable[int],
+    kind: str,
+    *,
+    launch_error: str | None = None,
+    cancelled: bool = False,
+    scheduler: dict[str, Any] | None = None,
+) -> None:
+    """Give trials of a batch an attempt that ended before any rank was started, with the reason.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
+    now = time.time()
+    for slot in slots:
+        trial = batch.trials[slot]
+        run_dir = layout.new_attempt_dir(Path(batch.results_dir), trial.trial)
+        write_json(run_dir / layout.SPEC_FILE, _specification(trial, run_dir, ""))
+        record = replace(
+            _started(batch, trial, run_dir.name, kind),
+            ended_at=now,
+            launch_error=launch_error,
+            cancelled=cancelled,
+            scheduler=scheduler,
+        )
+        write_json(run_dir / layout.ATTEMPT_FILE, record)
 
 
 def attempt_dirs(results_dir: Path, trial: str) -> list[Path]:

@@ -6,22 +6,20 @@ One thread: supervisors ask the kernel to end with the *thread* that started the
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import select
-import signal
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.attempt import RunningAttempt
 from orchestrator.dispatch.cancel import read_cancelled
+from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.journal import ENDED, STARTED, Event, write_event
 from orchestrator.dispatch.launcher import Launcher
 from orchestrator.dispatch.liveness import (
@@ -30,12 +28,15 @@ from orchestrator.dispatch.liveness import (
     FAILED,
     FINISHED,
     RUNNING,
+    UNFINISHED,
     DriverState,
     pid_start_time,
     take_driver_lock,
 )
 from orchestrator.dispatch.local import LocalLauncher
-from orchestrator.dispatch.queue import Made, open_slots, startable
+from orchestrator.dispatch.queue import BAD_NODE_CAUSES, Fate, Made, open_slots, startable
+from orchestrator.dispatch.timelimit import fits
+from orchestrator.outcome import Outcome
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import decode, read_json, write_json
 from orchestrator.records.spec import AttemptRecord, Batch
@@ -44,48 +45,49 @@ HEARTBEAT_SECONDS = 5.0
 _TICK_SECONDS = 0.5
 
 
-class Interruption:
-    """Signals that ask the driver to end, and the wake-up that they and ending children cause."""
+@dataclass(frozen=True)
+class Surroundings:
+    """What the driver knows of the job it runs in; on a machine of one's own there is none."""
 
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self._read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _only_wake)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._cancel)
-
-    def wait(self, seconds: float) -> None:
-        """Sleep until a signal arrives, or for this long."""
-        select.select([self._read], [], [], seconds)
-        with contextlib.suppress(BlockingIOError):  # nothing had woken it
-            os.read(self._read, 4096)
-
-    def _cancel(self, number: int, frame: FrameType | None) -> None:
-        self.reason = attempts.CANCELLED
-
-
-def _only_wake(number: int, frame: FrameType | None) -> None:
-    """A handler, so that the signal reaches the wake-up descriptor."""
+    job: dict[str, Any] | None = None
+    seconds_left: Callable[[], float | None] = lambda: None
+    """Until the job's time limit; None where there is none."""
+    margin: float = 0.0
+    """Seconds the driver needs for itself before the job ends."""
+    may_defer: bool = False
+    """Whether what should run on other nodes can be left to a follow-up job."""
 
 
 class Driver:
     """Works one batch down."""
 
-    def __init__(self, batch_dir: Path, batch: Batch, launcher: Launcher, interruption: Interruption) -> None:
+    def __init__(
+        self,
+        batch_dir: Path,
+        batch: Batch,
+        launcher: Launcher,
+        interruption: Interruption,
+        surroundings: Surroundings,
+    ) -> None:
+        self.bad_nodes: set[str] = set()
+        """Nodes on which a trial failed in a way that says to avoid them."""
+        self.ended = 0
+        """Attempts that came to their own end."""
         self._dir = batch_dir
         self._batch = batch
         self._launcher = launcher
         self._interruption = interruption
+        self._surroundings = surroundings
         self._running: list[RunningAttempt] = []
         self._made: list[Made] = []
         self._dropped: frozenset[str] = frozenset()
+        self._deferred: set[int] = set()
+        self._durations: list[float] = []
         self._started_at = time.time()
         self._said_at = 0.0
 
     def run(self) -> str:
-        """Run every trial that is open; the state it ended in."""
+        """Run every trial that is open and fits; the state it ended in."""
         self._say(RUNNING)
         self._made = attempts.made_before(self._batch, self._launcher)
         while True:
@@ -93,14 +95,24 @@ class Driver:
             changed = self._finish_ended()
             if self._interruption.reason is None:
                 changed |= self._start_next()
-            if not self._running and not (self._interruption.reason is None and self._open()):
+            if not self._running and not changed:
                 break
             if changed or time.time() - self._said_at >= HEARTBEAT_SECONDS:
                 self._say(RUNNING)
-            self._interruption.wait(_TICK_SECONDS)
-        state = FINISHED if self._interruption.reason is None else CANCELLED
+            self._interruption.wait(_TICK_SECONDS if self._running else 0.0)
+        for note in self._launcher.close():
+            print(note, file=sys.stderr)
+        state = FINISHED
+        if self._interruption.reason == attempts.CANCELLED:
+            state = CANCELLED
+        elif self.left():
+            state = UNFINISHED
         self._say(state)
         return state
+
+    def left(self) -> list[int]:
+        """Positions in the batch that still need an attempt."""
+        return open_slots(self._batch, self._made, self._dropped)
 
     def give_up(self, error: str) -> None:
         """End what runs and say that the driver itself failed."""
@@ -111,9 +123,6 @@ class Driver:
                 self._interruption.wait(_TICK_SECONDS)
         finally:
             self._say(FAILED, error)
-
-    def _open(self) -> list[int]:
-        return open_slots(self._batch, self._made, self._dropped)
 
     def _heed_cancellation(self) -> None:
         everything, trials = read_cancelled(self._dir)
@@ -132,25 +141,48 @@ class Driver:
             record, outcome, fate = attempts.finish(attempt, self._launcher)
             self._running.remove(attempt)
             self._made.append(Made(attempt.slot, fate))
+            seconds = (record.ended_at or record.started_at) - record.started_at
+            self._learn(attempt, outcome, fate, seconds)
             self._note(
                 ENDED,
                 record,
-                seconds=(record.ended_at or record.started_at) - record.started_at,
+                seconds=seconds,
                 label=outcome.label,
                 cut_short=record.cut_short,
-                retried=attempt.slot in self._open(),
-                done=len(self._batch.trials) - len(self._open()),
+                retried=attempt.slot in self.left(),
+                done=len(self._batch.trials) - len(self.left()),
                 total=len(self._batch.trials),
             )
         return bool(ended)
 
     def _start_next(self) -> bool:
-        slots = startable(self._batch, self._made, [attempt.slot for attempt in self._running], self._dropped)
+        running = [attempt.slot for attempt in self._running]
+        slots = startable(self._batch, self._made, running, self._dropped, self._deferred)
+        started = False
         for slot in slots:
+            if not self._fits(self._batch.trials[slot].time_limit_seconds):
+                break
             attempt = attempts.begin(self._batch, slot, self._launcher)
             self._running.append(attempt)
             self._note(STARTED, attempt.record)
-        return bool(slots)
+            started = True
+        return started
+
+    def _fits(self, time_limit: float | None) -> bool:
+        left = self._surroundings.seconds_left()
+        return fits(left, self._durations, time_limit, self._surroundings.margin)
+
+    def _learn(self, attempt: RunningAttempt, outcome: Outcome, fate: Fate, seconds: float) -> None:
+        """What an ended attempt says about the ones to come: how long they take, and where they should not run."""
+        if fate is Fate.CUT_SHORT:
+            return
+        self.ended += 1
+        self._durations.append(seconds)
+        if fate is Fate.RETRY and outcome.cause in BAD_NODE_CAUSES and self._surroundings.may_defer:
+            hosts = attempts.hosts_of(outcome, attempt.spec)
+            self.bad_nodes |= hosts
+            if hosts:
+                self._deferred.add(attempt.slot)
 
     def _note(self, event: str, record: AttemptRecord, **more: Any) -> None:
         what = Event(time.time(), event, record.trial, record.attempt, record.name, record.role, **more)
@@ -159,7 +191,7 @@ class Driver:
 
     def _say(self, state: str, error: str | None = None) -> None:
         self._said_at = time.time()
-        still_open = self._open()
+        still_open = self.left()
         write_json(
             self._dir / DRIVER_FILE,
             DriverState(
@@ -175,21 +207,25 @@ class Driver:
                 current=[attempt.current for attempt in self._running],
                 open_trials=[self._batch.trials[slot].trial for slot in still_open],
                 error=error,
+                job=self._surroundings.job,
             ),
         )
 
 
-def drive(batch_dir: Path, launcher: Launcher | None = None) -> str:
-    """Run a batch in this process until nothing is left to do; the state it ended in.
+def drive(batch_dir: Path) -> str:
+    """Run a batch of this machine in this process until nothing is left to do; the state it ended in.
 
     Raises:
         FormatError: the batch is damaged, or of a newer release.
         OSError: the results folder cannot be written.
     """
     interruption = Interruption()
-    layout.check_private(batch_dir)
-    batch = decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
-    driver = Driver(batch_dir, batch, launcher or launcher_of(batch), interruption)
+    batch = batch_in(batch_dir)
+    return work(Driver(batch_dir, batch, _local(batch), interruption, Surroundings()))
+
+
+def work(driver: Driver) -> str:
+    """Let a driver work, and say so where it fails itself."""
     try:
         return driver.run()
     except Exception as error:
@@ -198,20 +234,23 @@ def drive(batch_dir: Path, launcher: Launcher | None = None) -> str:
         raise
 
 
-def launcher_of(batch: Batch) -> Launcher:
-    """The way of starting ranks that a batch names.
+def batch_in(batch_dir: Path) -> Batch:
+    """What is to be run.
 
     Raises:
-        ValueError: this release has no such way.
+        FormatError: it is damaged, or of a newer release.
+        UntrustedFolderError: others could have written it.
     """
-    kind = batch.launcher.get("kind")
-    if kind == "local":
-        return LocalLauncher(
-            python=batch.launcher.get("python"),
-            parallel_trials=batch.parallel_trials,
-            setup=batch.launcher.get("setup") or (),
-        )
-    raise ValueError(f"batch {batch.batch}: no launcher is called {kind!r}")
+    layout.check_private(batch_dir)
+    return decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
+
+
+def _local(batch: Batch) -> LocalLauncher:
+    return LocalLauncher(
+        python=batch.launcher.get("python"),
+        parallel_trials=batch.parallel_trials,
+        setup=batch.launcher.get("setup") or (),
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -222,7 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.lock_fd is None and take_driver_lock(given.batch_dir) is None:
         print(f"{given.batch_dir}: another driver is working on this batch", file=sys.stderr)
         return 1
-    drive(given.batch_dir)
+    if batch_in(given.batch_dir).launcher.get("kind") == "local":
+        drive(given.batch_dir)
+    else:
+        from orchestrator.dispatch.slurm.job import drive_here
+
+        drive_here(given.batch_dir)
     return 0
 
 

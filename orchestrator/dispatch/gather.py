@@ -1,8 +1,13 @@
-"""After a step: what ranks could only leave on their own node comes into the attempt's folder."""
+"""After a step: what ranks could only leave on their own node comes into the attempt's folder.
+
+`python -m orchestrator.dispatch.gather SPEC RANKS_PER_NODE` does it on a node of a larger step.
+"""
 
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator.records import layout
@@ -29,21 +34,23 @@ def bring_home(spec: TrialSpec, ranks_per_node: int) -> list[str]:
         return [str(error)]
     for rank in range(spec.world_size):
         try:
-            if not _is_home(spec, rank):
+            if not is_home(spec, rank):
                 _bring_one(spec, rank, rank % ranks_per_node)
         except (FormatError, OSError) as error:
-            notes.append(f"rank {rank}: {error}")
+            if not is_home(spec, rank):  # where nodes share the folder, another may have been faster
+                notes.append(f"rank {rank}: {error}")
     if not notes:
         shutil.rmtree(beacon_dir, ignore_errors=True)
     return notes
 
 
-def _is_home(spec: TrialSpec, rank: int) -> bool:
+def is_home(spec: TrialSpec, rank: int) -> bool:
     """Whether the rank's last word is in the attempt's folder: a record, and not the one of a rank still running."""
     path = layout.rank_file(Path(spec.run_dir), rank)
-    if not path.exists():
+    try:
+        return decode(RankRecord, read_json(path), str(path)).ended != ENDED_RUNNING
+    except (FileNotFoundError, FormatError):
         return False
-    return decode(RankRecord, read_json(path), str(path)).ended != ENDED_RUNNING
 
 
 def _bring_one(spec: TrialSpec, rank: int, local_rank: int) -> None:
@@ -55,3 +62,17 @@ def _bring_one(spec: TrialSpec, rank: int, local_rank: int) -> None:
     else:
         return
     write_json(layout.rank_file(Path(spec.run_dir), rank), record)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`gather SPEC RANKS_PER_NODE`, on a node of the step: what this node holds comes home."""
+    spec_file, ranks_per_node = arguments
+    spec = decode(TrialSpec, read_json(Path(spec_file)), spec_file)
+    notes = bring_home(spec, int(ranks_per_node))
+    for note in notes:
+        print(note, file=sys.stderr)
+    return 1 if notes else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

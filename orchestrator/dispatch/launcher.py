@@ -49,6 +49,9 @@ class Launcher(Protocol):
         Every rank that left a beacon has a record afterwards. Returns notes on what could not be read.
         """
 
+    def close(self) -> list[str]:
+        """Remove what this launcher keeps on nodes between steps, at the end of the batch. Returns notes."""
+
 
 class LaunchError(Exception):
     """A step could not be started; the message is the refusal in its own words."""

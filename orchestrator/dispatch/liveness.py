@@ -15,9 +15,13 @@ from orchestrator.records.jsonfile import FormatError, decode, read_json
 DRIVER_FILE = "driver.json"
 LOCK_FILE = "driver.lock"
 
+SUBMITTING = "submitting"
+SUBMITTED = "submitted"
 RUNNING = "running"
 FINISHED = "finished"
 CANCELLED = "cancelled"
+UNFINISHED = "unfinished"
+"""The job's time or nodes did not suffice for all trials."""
 FAILED = "failed"
 LOST = "lost"
 

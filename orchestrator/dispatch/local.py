@@ -73,6 +73,9 @@ class LocalLauncher:
     def bring_home(self, spec: TrialSpec) -> list[str]:
         return bring_home(spec, spec.world_size)
 
+    def close(self) -> list[str]:
+        return []
+
     def _environment(self, rank: int, world_size: int, port: int) -> dict[str, str]:
         threads = max(1, (os.cpu_count() or 1) // (world_size * self._parallel))
         return local_environment(os.environ, rank, world_size, port, threads)

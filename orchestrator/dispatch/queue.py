@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, Batch
 from orchestrator.vocabulary import Cause, Consequence, consequence_of
+
+BAD_NODE_CAUSES = frozenset({Cause.NODE_FAILURE, Cause.HARDWARE, Cause.SHARED_GPU})
+"""Causes that lie with a node: another attempt is made elsewhere."""
 
 
 class Fate(str, Enum):
@@ -47,8 +50,14 @@ def open_slots(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = fro
     return [slot for slot in range(len(batch.trials)) if _is_open(batch, made, slot, dropped)]
 
 
-def startable(batch: Batch, made: Sequence[Made], running: Sequence[int], dropped: frozenset[str]) -> list[int]:
-    """The positions to start now: as many as may run side by side, first ones first.
+def startable(
+    batch: Batch,
+    made: Sequence[Made],
+    running: Sequence[int],
+    dropped: frozenset[str],
+    deferred: Collection[int] = frozenset(),
+) -> list[int]:
+    """The positions to start now: as many as may run side by side, first ones first; not those left to another job.
 
     A key's opening control runs alone, so that its step time is nobody else's, and its closing one starts when the
     rest of the batch before it has ended.
@@ -58,7 +67,7 @@ def startable(batch: Batch, made: Sequence[Made], running: Sequence[int], droppe
         busy = [*running, *chosen]
         if len(busy) >= max(1, batch.parallel_trials):
             break
-        if slot in busy:
+        if slot in busy or slot in deferred:
             continue
         if any(batch.trials[other].role != _ORDINARY for other in busy):
             break

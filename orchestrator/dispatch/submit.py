@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from orchestrator.dispatch.liveness import (
     take_driver_lock,
 )
 from orchestrator.dispatch.local import LocalLauncher
+from orchestrator.dispatch.slurm.record import OPEN, read_submission
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
@@ -82,10 +83,11 @@ def results_lock(results_dir: Path) -> Iterator[None]:
 
 
 def live_batches(results_dir: Path) -> list[LiveBatch]:
-    """Batches that a driver of this machine is working on, oldest first."""
+    """Batches that a driver of this machine is working on, and those that Slurm has, oldest first."""
     found = []
     for batch_dir in batch_dirs(results_dir):
-        if not is_alive(batch_dir):
+        submission = read_submission(batch_dir)
+        if not (is_alive(batch_dir) if submission is None else submission.state in OPEN):
             continue
         batch = read_batch(batch_dir)
         state = _driver_state(batch_dir)
@@ -111,10 +113,13 @@ def local_settings(
     )
 
 
-def submit_local(asks: Sequence[Ask], settings: BatchSettings) -> Submitted:
+def submit_local(
+    asks: Sequence[Ask], settings: BatchSettings, write: Callable[[Batch], Path] | None = None
+) -> Submitted:
     """Start a driver for these trials in the background, in a session of its own.
 
     Trials that a live batch will run are left to it. The driver survives a closed terminal and the end of this process.
+    `write` is for a launcher that needs more beside the batch.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written.
@@ -126,7 +131,7 @@ def submit_local(asks: Sequence[Ask], settings: BatchSettings) -> Submitted:
         batches = make_batches([ask for ask in asks if ask.trial not in taken], settings)
         try:
             for batch in batches:
-                start_driver(write_batch(batch))
+                start_driver((write or write_batch)(batch))
         except OSError as error:
             raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
     return Submitted(tuple(batches), {ask.trial: taken[ask.trial] for ask in asks if ask.trial in taken})
@@ -196,15 +201,39 @@ def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> li
     with results_lock(results_dir):
         for batch_dir in batch_dirs(results_dir):
             state = _driver_state(batch_dir)
-            if state is None or state.state != RUNNING or state.job is not None or is_alive(batch_dir):
+            if state is None or state.state != RUNNING or read_submission(batch_dir) is not None or is_alive(batch_dir):
                 continue
             try:
-                _close_attempts(results_dir, batch_dir, state.heartbeat, launcher or LocalLauncher())
+                close_attempts(results_dir, batch_dir, state.heartbeat, launcher or LocalLauncher())
                 write_json(batch_dir / DRIVER_FILE, dataclasses.replace(state, state=LOST, current=[], open_trials=[]))
             except OSError as error:
                 raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
             buried.append(batch_dir.name)
     return buried
+
+
+def close_attempts(
+    results_dir: Path,
+    batch_dir: Path,
+    last_seen: float,
+    launcher: Launcher | None,
+    scheduler: dict[str, Any] | None = None,
+    cancelled: bool = False,
+) -> None:
+    """End the attempts of a batch that have no end, and say of them what a scheduler said of their job.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
+    batch = read_batch(batch_dir)
+    for trial in dict.fromkeys(trial.trial for trial in batch.trials):
+        for run_dir in attempts.attempt_dirs(results_dir, trial):
+            record = attempts.read_attempt(run_dir)
+            if record is None or record.batch != batch.batch:
+                continue
+            attempts.close_lost(
+                run_dir, record, attempts.read_spec(run_dir), launcher, last_seen, scheduler, cancelled=cancelled
+            )
 
 
 def batch_dirs(results_dir: Path) -> list[Path]:
@@ -244,15 +273,6 @@ def _driver_state(batch_dir: Path) -> DriverState | None:
         return read_driver_state(batch_dir)
     except FormatError:
         return None  # as good as a driver that never spoke: its lock says whether it lives
-
-
-def _close_attempts(results_dir: Path, batch_dir: Path, last_seen: float, launcher: Launcher) -> None:
-    batch = read_batch(batch_dir)
-    for trial in dict.fromkeys(trial.trial for trial in batch.trials):
-        for run_dir in attempts.attempt_dirs(results_dir, trial):
-            record = attempts.read_attempt(run_dir)
-            if record is not None and record.batch == batch.batch and record.ended_at is None:
-                attempts.close_lost(run_dir, record, attempts.read_spec(run_dir), launcher, last_seen)
 
 
 def _lock_within(descriptor: int, seconds: float, results_dir: Path) -> None:

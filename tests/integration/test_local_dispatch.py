@@ -153,7 +153,7 @@ def stage_of(results: Path, name: str) -> Stage | None:
     from orchestrator.records.jsonfile import FormatError
 
     state = read_driver_state(layout.batch_dir(results, "b1"))
-    if state is None or not state.current:
+    if state is None or not state.current or state.current[0].name != name:
         return None
     try:
         return BeaconReader(layout.beacon_file(Path(state.current[0].beacon_dir), 0)).last.stage

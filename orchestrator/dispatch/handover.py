@@ -1,0 +1,73 @@
+"""Handing trials over, wherever they are to run: the one call that a run command makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.errors import UsageError
+from orchestrator.dispatch.batch import Ask
+from orchestrator.dispatch.submit import Submitted, bury_dead_batches, local_settings, submit_local, write_batch
+from orchestrator.plan.candidate import group
+from orchestrator.records import layout
+from orchestrator.records.spec import Batch
+
+LOCAL, HERE, SLURM = "local", "here", "slurm"
+
+
+def follows(request: Mapping[str, Any]) -> bool:
+    """Whether a run command stays to show progress: its drivers are processes of this machine."""
+    return group(request, "cluster").get("kind") in (LOCAL, HERE)
+
+
+def hand_over(
+    asks: Sequence[Ask],
+    request: Mapping[str, Any],
+    study: str,
+    results_dir: Path,
+    *,
+    fingerprint: Mapping[str, Any] | None = None,
+    announce: Callable[[], None] = lambda: None,
+) -> Submitted:
+    """Start drivers for these trials as `cluster` says: on this machine, in the allocation held here, or as jobs.
+
+    `announce` is called, for jobs, when their batches are written as being submitted and sbatch has not been called.
+
+    Raises:
+        UsageError: the configuration does not fit the cluster.
+        EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
+    """
+    kind = group(request, "cluster").get("kind")
+    if kind == LOCAL:
+        return submit_local(asks, local_settings(request, study, results_dir, fingerprint))
+    from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm, write_setup
+
+    if kind == HERE and not os.environ.get("SLURM_JOB_ID"):
+        raise UsageError(
+            "cluster=here runs in a Slurm allocation that this shell holds, and SLURM_JOB_ID is not set: call `salloc` "
+            "first, or use cluster=slurm."
+        )
+    settings = slurm_settings(request, study, results_dir, fingerprint)
+    if kind == SLURM:
+        return submit_slurm(asks, settings, announce=announce)
+
+    def write(batch: Batch) -> Path:
+        more = write_setup(batch, layout.batch_dir(Path(batch.results_dir), batch.batch))
+        return write_batch(replace(batch, launcher={**batch.launcher, **more}))
+
+    return submit_local(asks, settings, write)
+
+
+def settle(results_dir: Path) -> bool:
+    """Write what became of drivers that were killed and of jobs that ended; whether there was anything.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written.
+    """
+    from orchestrator.dispatch.slurm.settle import settle as settle_jobs
+
+    buried = bury_dead_batches(results_dir)
+    return bool(settle_jobs(results_dir)) or bool(buried)

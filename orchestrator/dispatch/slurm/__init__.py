@@ -1,0 +1,1 @@
+"""Slurm: one job is one allocation, one trial is one step of it."""

@@ -1,0 +1,151 @@
+"""The driver in an allocation: as the function of a submitted job, or in one that the user holds already."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.driver import Driver, Surroundings, batch_in, work
+from orchestrator.dispatch.followup import follow_up
+from orchestrator.dispatch.interruption import Interruption
+from orchestrator.dispatch.liveness import read_driver_state, take_driver_lock
+from orchestrator.dispatch.slurm.accounting import SlurmUnavailable, ask_about, run_slurm
+from orchestrator.dispatch.slurm.cluster import cluster_of
+from orchestrator.dispatch.slurm.launcher import Allocation, SlurmLauncher
+from orchestrator.dispatch.slurm.settle import row_as_json
+from orchestrator.dispatch.submit import close_attempts
+from orchestrator.records.spec import Batch
+
+_LOCK_SECONDS = 15.0
+"""How long the driver of a job's earlier incarnation may take to be gone."""
+_ASK_SECONDS = 30.0
+_OWN_SECONDS = 20.0
+"""What the driver needs to end, beyond the warning."""
+
+
+def run(batch_dir: str) -> str:
+    """What submitit calls in the batch step: works the batch down, and hands what is left to a follow-up job.
+
+    Our handlers replace submitit's: its SIGTERM handler swallows the signal, and its USR2 handler requeues the job.
+    """
+    ends_at = _EndOfJob(os.environ.get("SLURM_JOB_ID", ""))
+    interruption = Interruption(
+        {
+            signal.SIGTERM: lambda: attempts.DRIVER_SIGNAL,
+            signal.SIGINT: lambda: attempts.DRIVER_SIGNAL,
+            signal.SIGUSR2: lambda: attempts.JOB_TIME_LIMIT,
+        }
+    )
+    folder = Path(batch_dir)
+    batch = batch_in(folder)
+    if not _locked(folder):
+        print(f"{folder}: another driver is working on this batch", file=sys.stderr)
+        return "elsewhere"
+    _explain_earlier(folder, batch)
+    warning = float(batch.launcher.get("warning_seconds") or 0.0)
+    surroundings = Surroundings(
+        job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=warning + _OWN_SECONDS, may_defer=True
+    )
+    driver = Driver(folder, batch, _launcher(batch), interruption, surroundings)
+    state = work(driver)
+    if interruption.reason in (None, attempts.JOB_TIME_LIMIT):
+        _hand_over(batch, driver)
+    return state
+
+
+def drive_here(batch_dir: Path) -> str:
+    """The driver of a user's own allocation: SIGTERM and SIGINT cancel, as on one's own machine."""
+    ends_at = _EndOfJob(os.environ.get("SLURM_JOB_ID", ""))
+    interruption = Interruption()
+    batch = batch_in(batch_dir)
+    surroundings = Surroundings(job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=_OWN_SECONDS)
+    return work(Driver(batch_dir, batch, _launcher(batch), interruption, surroundings))
+
+
+def _launcher(batch: Batch) -> SlurmLauncher:
+    launcher = batch.launcher
+    return SlurmLauncher(
+        cluster_of(launcher["cluster"]),
+        allocation=Allocation.of(os.environ),
+        results_dir=batch.results_dir,
+        package=launcher["package"],
+        python=launcher["python"],
+        setup_file=launcher.get("setup_file"),
+        first_on_path=tuple(launcher.get("first_on_path") or ()),
+    )
+
+
+def _hand_over(batch: Batch, driver: Driver) -> None:
+    """Submit what is left as a follow-up job. Without any progress here, a further job would make none either."""
+    left = driver.left()
+    if not left or not driver.ended:
+        return
+    rest = follow_up(batch, left, time.time())
+    if rest is None:
+        return
+    from orchestrator.dispatch.slurm.submission import hand_over
+
+    refusal = hand_over(rest, exclude=sorted(driver.bad_nodes))
+    if refusal is not None:
+        print(f"{len(rest.trials)} trials are left to the next command: {refusal}", file=sys.stderr)
+
+
+def _explain_earlier(folder: Path, batch: Batch) -> None:
+    """In a job that Slurm requeued: say of the attempts of its earlier incarnation how that one ended."""
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        return
+    try:
+        job = ask_about([job_id]).jobs.get(job_id)
+    except SlurmUnavailable:
+        return
+    state = read_driver_state(folder)
+    if job is not None and job.earlier and state is not None:
+        said = row_as_json(job.earlier[-1])
+        close_attempts(Path(batch.results_dir), folder, state.heartbeat, None, said)
+
+
+def _locked(batch_dir: Path) -> bool:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while take_driver_lock(batch_dir) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.5)
+    return True
+
+
+def _job(environ: Any) -> dict[str, Any]:
+    return {
+        "job_id": environ.get("SLURM_JOB_ID"),
+        "nodes": environ.get("SLURM_JOB_NODELIST"),
+        "restarts": int(environ.get("SLURM_RESTART_COUNT") or 0),
+    }
+
+
+class _EndOfJob:
+    """When the job's time is over, asked again from time to time: limits can be changed."""
+
+    def __init__(self, job_id: str, clock: Callable[[], float] = time.time) -> None:
+        self._job_id = job_id
+        self._clock = clock
+        self._asked_at = 0.0
+        self._end: float | None = None
+
+    def seconds_left(self) -> float | None:
+        if self._clock() - self._asked_at > _ASK_SECONDS:
+            self._asked_at = self._clock()
+            self._end = self._ask()
+        return None if self._end is None else self._end - self._clock()
+
+    def _ask(self) -> float | None:
+        try:
+            text = run_slurm(["squeue", "--noheader", "--jobs", self._job_id, "--format", "%e"]).strip()
+        except SlurmUnavailable:
+            return self._end
+        return float(text) if text.isdigit() else None

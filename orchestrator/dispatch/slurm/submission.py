@@ -1,0 +1,228 @@
+"""Batches handed to Slurm, so that a command that is killed at any instant loses no job and submits none twice."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.liveness import DRIVER_FILE, SUBMITTED, SUBMITTING, DriverState, read_driver_state
+from orchestrator.dispatch.package import rank_package
+from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
+from orchestrator.dispatch.slurm.parameters import job_name, job_parameters, warning_seconds
+from orchestrator.dispatch.slurm.record import (
+    LOCK_FILE,
+    REFUSED,
+    SUBMISSION_FILE,
+    Submission,
+    read_submission,
+    write_submission,
+)
+from orchestrator.dispatch.submit import Submitted, live_batches, results_lock, write_batch
+from orchestrator.plan.candidate import group
+from orchestrator.records import layout
+from orchestrator.records.jsonfile import write_json
+from orchestrator.records.redact import redact_text
+from orchestrator.records.spec import Batch
+
+SETUP_FILE = "setup.sh"
+SUBMITIT_FOLDER = "submitit"
+
+
+def slurm_settings(
+    request: Mapping[str, Any], study: str, results_dir: Path, fingerprint: Mapping[str, Any] | None = None
+) -> BatchSettings:
+    """What the batches of a command share, from its `cluster` group.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written.
+    """
+    group_of = dict(group(request, "cluster"))
+    cluster = cluster_of(group_of)
+    results_dir = results_dir.absolute()
+    try:
+        package = rank_package(results_dir)
+    except OSError as error:
+        raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
+    launcher = {
+        "kind": cluster.kind,
+        "cluster": group_of,
+        "package": str(package),
+        "python": cluster.python or sys.executable,
+        "warning_seconds": warning_seconds(cluster.time),
+    }
+    return BatchSettings(
+        study=study,
+        results_dir=str(results_dir),
+        created_at=time.time(),
+        launcher=launcher,
+        parallel_trials=cluster.parallel_trials,
+        max_attempts=1 + cluster.retries,
+        trials_per_batch=cluster.trials_per_job,
+        one_batch=cluster.kind == "here",
+        fingerprint=fingerprint or {},
+    )
+
+
+def submit_slurm(
+    asks: Sequence[Ask],
+    settings: BatchSettings,
+    *,
+    exclude: Sequence[str] = (),
+    announce: Callable[[], None] = lambda: None,
+) -> Submitted:
+    """Submit a job for every batch of these trials. Trials that a live batch will run are left to it.
+
+    `announce` is called when every batch is written as `submitting` and sbatch has not been called, for whoever keeps
+    a database. A refused submission is kept with its words; the others go on.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written, or there is no sbatch.
+        UsageError: ranks that do not spread over nodes.
+        ValueError: a request has no world size or no number of iterations.
+    """
+    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+        raise EnvironmentFailure(
+            "There is no Slurm here: sbatch is not on the PATH. Use cluster=local, or a login node of the cluster."
+        )
+    results_dir = Path(settings.results_dir)
+    cluster = cluster_of(settings.launcher["cluster"])
+    with results_lock(results_dir):
+        taken = {trial: live.batch for live in live_batches(results_dir) for trial in live.open_trials}
+        batches = make_batches([ask for ask in asks if ask.trial not in taken], settings)
+        for batch in batches:
+            shape_of(cluster, batch.trials[0].world_size)
+        try:
+            batches = [prepare(batch) for batch in batches]
+            announce()
+            jobs: list[str | None] = []
+            for batch in batches:
+                jobs.append(_submit(batch, exclude, _after(jobs, cluster.max_jobs)))
+        except OSError as error:
+            raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
+    return Submitted(tuple(batches), {ask.trial: taken[ask.trial] for ask in asks if ask.trial in taken})
+
+
+def hand_over(batch: Batch, exclude: Sequence[str]) -> str | None:
+    """Submit a follow-up batch from inside a job; why it was refused, or None.
+
+    Where a node may not submit, the batch is given up: its trials are open, and the user's next command runs them.
+    """
+    if shutil.which("sbatch") is None:
+        return "there is no sbatch on this node"
+    with results_lock(Path(batch.results_dir)):
+        if read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch)) is not None:
+            return None
+        batch = prepare(batch)
+        _submit(batch, exclude, None, blame_trials=False)
+    submission = read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch))
+    return submission.error if submission is not None else None
+
+
+def prepare(batch: Batch) -> Batch:
+    """Write a batch with its setup lines, and that it is being submitted; the batch as it was written.
+
+    Raises:
+        OSError: the results folder cannot be written.
+    """
+    folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    batch = replace(batch, launcher={**batch.launcher, **write_setup(batch, folder)})
+    write_batch(batch)
+    write_submission(
+        folder, Submission(batch.batch, SUBMITTING, secrets.token_hex(8), job_name(batch.batch), time.time())
+    )
+    _say(folder, batch, SUBMITTING, None)
+    return batch
+
+
+def write_setup(batch: Batch, folder: Path) -> dict[str, Any]:
+    """The file of setup lines that ranks run first, where there are any: what the launcher is told of it."""
+    setup = cluster_of(batch.launcher["cluster"]).setup
+    if not setup:
+        return {}
+    layout.make_private_dir(folder)
+    path = folder / SETUP_FILE
+    path.write_text("\n".join(setup) + "\n", encoding="utf-8")
+    return {"setup_file": str(path)}
+
+
+def _submit(batch: Batch, exclude: Sequence[str], after: str | None, *, blame_trials: bool = True) -> str | None:
+    """Call sbatch for a prepared batch; the job's id, or None where it was refused."""
+    from orchestrator.dispatch.slurm import executor
+
+    folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    submission = read_submission(folder)
+    assert submission is not None
+    cluster = cluster_of(batch.launcher["cluster"])
+    parameters = job_parameters(
+        cluster,
+        shape_of(cluster, batch.trials[0].world_size),
+        batch.batch,
+        parallel_trials=batch.parallel_trials,
+        exclude=exclude,
+        dependency=None if after is None else f"afterany:{after}",
+    )
+    submitit_folder = folder / SUBMITIT_FOLDER
+    layout.make_private_dir(submitit_folder)
+    guard = [str(folder / LOCK_FILE), str(folder / SUBMISSION_FILE), submission.token]
+    try:
+        job_id = executor.submit(submitit_folder, batch.launcher["python"], guard, parameters, folder)
+    except executor.REFUSALS as error:
+        _refused(batch, folder, submission, refusal_of(str(error)), blame_trials=blame_trials)
+        return None
+    write_submission(folder, replace(submission, state=SUBMITTED, job_id=job_id))
+    _say(folder, batch, SUBMITTED, {"job_id": job_id})
+    return job_id
+
+
+def refusal_of(text: str) -> str:
+    """sbatch's own words out of an error that tells of its command too."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith(("sbatch: error", "sbatch: fatal"))]
+    return redact_text("\n".join(said or lines[-3:]))
+
+
+def _refused(batch: Batch, folder: Path, submission: Submission, error: str, *, blame_trials: bool) -> None:
+    write_submission(folder, replace(submission, state=REFUSED, error=error))
+    _say(folder, batch, REFUSED, None, error)
+    if blame_trials:
+        attempts.never_ran(batch, range(len(batch.trials)), "slurm", launch_error=error)
+
+
+def _after(jobs: Sequence[str | None], at_once: int | None) -> str | None:
+    """The job that must have ended before the next one starts, where only so many may run at once."""
+    if at_once is None or len(jobs) < at_once:
+        return None
+    return jobs[len(jobs) - at_once]
+
+
+def _say(folder: Path, batch: Batch, state: str, job: dict[str, Any] | None, error: str | None = None) -> None:
+    """Speak for a driver that has not begun; never over one that has."""
+    before = read_driver_state(folder)
+    if before is not None and before.pid:
+        return
+    now = time.time()
+    trials = [] if state == REFUSED else [trial.trial for trial in batch.trials]
+    said = DriverState(
+        batch=batch.batch,
+        pid=0,
+        pid_started=0,
+        host="",
+        started_at=now,
+        heartbeat=now,
+        state=state,
+        done=0,
+        total=len(batch.trials),
+        open_trials=trials,
+        error=error,
+        job=job,
+    )
+    write_json(folder / DRIVER_FILE, said)
