@@ -42,6 +42,7 @@ exit codes: 0 ok, also where trials failed; 1 the environment failed; 2 wrong us
 3 asked, and nothing qualifies"""
 
 _VALUED_FLAGS = frozenset({"--db", "--cfg", "-c", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p"})
+_DATABASE_MODULES = frozenset({"sqlite3", "sqlalchemy", "psycopg"})
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 
 
@@ -60,6 +61,10 @@ def main(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except OSError as error:
         return _fail(_explained(error), 1)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _DATABASE_MODULES:
+            raise
+        return _fail(f"The database failed: {error}.", 1)
 
 
 def entry() -> NoReturn:

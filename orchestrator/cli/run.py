@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.planning import Asked, ask, plan_of, record_of
 from orchestrator.config.errors import EnvironmentFailure, UsageError
+from orchestrator.records.layout import batch_dir
 from orchestrator.records.spec import ROLE_TRIAL
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def run(given: argparse.Namespace) -> int:
         record_plan(store, asked.results_dir, record_of(plan, asked))
     running = _submit(asked, plan)
     interrupted = _follow(asked, running)
+    _refuse_dead(asked, running)
     with _writable_store(asked) as store:
         _collect(store, asked.results_dir)
         _show_comparison(store, plan, as_json=given.json)
@@ -190,6 +193,33 @@ def _cancel(asked: Asked, running: Running) -> None:
     ended = [wait_for_end(asked.results_dir, batch, CANCEL_SECONDS) for batch in running.own]
     if not all(ended):
         _note(f"the driver has not ended within {CANCEL_SECONDS:.0f} s; `status` shows when it has")
+
+
+def _refuse_dead(asked: Asked, running: Running) -> None:
+    """End where a driver of this command ended without saying so: killed, or on a full disk.
+
+    Raises:
+        EnvironmentFailure: with the error that it died of, if it printed one.
+    """
+    from orchestrator.dispatch.liveness import RUNNING, is_alive, read_driver_state
+    from orchestrator.records.jsonfile import FormatError
+
+    for batch in running.own:
+        folder = batch_dir(asked.results_dir, batch)
+        try:
+            state = read_driver_state(folder)
+        except FormatError:
+            state = None
+        if (state is None or state.state == RUNNING) and not is_alive(folder):
+            raise EnvironmentFailure(
+                f"The driver of batch {batch} died before its trials were done{_last_error(folder / 'driver.log')}. "
+                "The same command runs what is missing."
+            )
+
+
+def _last_error(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
+    return f" ({lines[0]}; see {log})" if lines and re.match(r"[\w.]*(Error|Exception)\b", lines[0]) else f"; see {log}"
 
 
 def _collect(store: Store, results_dir: Path) -> None:
