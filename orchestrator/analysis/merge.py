@@ -113,11 +113,8 @@ def _merge_attempts(
         for row in ({key: value for key, value in row.items() if key != "id"} for row in fresh)
     ]
     insert_missing(here, Attempt, rows)
-    numbers = dict(
-        here.execute(select(Attempt.uid, Attempt.id).where(Attempt.uid.in_([row["uid"] for row in fresh])))
-        .tuples()
-        .all()
-    )
+    written = select(Attempt.uid, Attempt.id).where(Attempt.uid.in_([row["uid"] for row in fresh]))
+    numbers = {row.uid: row.id for row in here.execute(written)}
     _copy_ranks(here, there, {row["id"]: numbers[row["uid"]] for row in fresh})
     mark_deciding(here, {row["trial_id"] for row in fresh})
     merged.new += len(fresh)

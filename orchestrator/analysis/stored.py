@@ -18,7 +18,19 @@ PUBLISHED = "published"
 _CONTROLS = (ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST)
 _CHUNK = 500
 _COLUMNS = (
-    *("id", "number", "batch_id", "name", "role", "state", "started_at", "spec", "ranks_recorded"),
+    *(
+        "id",
+        "number",
+        "batch_id",
+        "study_id",
+        "decides",
+        "name",
+        "role",
+        "state",
+        "started_at",
+        "spec",
+        "ranks_recorded",
+    ),
     *("label", "cause", "stage", "rank", "iteration", "evidence", "notes"),
     *("device_kind", "device_name", "device_capacity", "software_hash", "effective_hash"),
     *("peak_allocated", "peak_allocated_rank", "peak_allocated_stage", "peak_reserved", "stage_peaks"),
@@ -38,8 +50,8 @@ def study_rows(connection: Connection, study: str) -> list[Row]:
         .where(Study.name == study)
     ).all()
     names = {entry.trial_id: entry.name for entry in asked}
-    attempts = _attempts(connection, names)
     study_id = asked[0].id if asked else None
+    attempts = _of_the_study(_attempts(connection, names), study_id)
     attempts += _controls(connection, study_id, attempts)
     rows = _rows(connection, attempts, names, study)
     seen = {row.trial for row in rows}
@@ -62,6 +74,21 @@ def _attempts(connection: Connection, trials: Iterable[str]) -> list[RowMapping]
     for chunk in _chunks(sorted(trials)):
         found += connection.execute(_select_attempts().where(Attempt.trial_id.in_(chunk))).mappings()
     return found
+
+
+def _of_the_study(attempts: Sequence[RowMapping], study: int | None) -> list[RowMapping]:
+    """Without the control attempts that opened or closed jobs of other studies: they are no repeats of this one's.
+
+    A control that ran only there is kept as the one attempt that speaks for its trial.
+    """
+    jobs = {attempt["batch_id"] for attempt in attempts if attempt["role"] not in _CONTROLS}
+    kept = [
+        attempt
+        for attempt in attempts
+        if attempt["role"] not in _CONTROLS or attempt["study_id"] == study or attempt["batch_id"] in jobs
+    ]
+    present = {attempt["trial_id"] for attempt in kept}
+    return kept + [attempt for attempt in attempts if attempt["decides"] and attempt["trial_id"] not in present]
 
 
 def _controls(connection: Connection, study: int | None, attempts: Sequence[RowMapping]) -> list[RowMapping]:

@@ -93,13 +93,14 @@ def _rows(store: Store, rows: list[Any]) -> dict[str, Any]:
 
 
 def _folder(store: Store, path: Path) -> dict[str, Any]:
+    from orchestrator.analysis.rows import ORIGIN_IMPORTED
     from orchestrator.records import layout
     from orchestrator.store.collect import collect
 
     if not (layout.runs_dir(path).is_dir() or (path / "batches").is_dir()):
         raise UsageError(f"{path} is no results folder: it has neither runs/ nor batches/.")
     try:
-        found = collect(store, path)
+        found = collect(store, path, origin=ORIGIN_IMPORTED)
     except layout.UntrustedFolderError as error:
         raise EnvironmentFailure(f"{error}.") from error
     return {"new": found.new, "updated": found.updated, "problems": len(found.problems)}
