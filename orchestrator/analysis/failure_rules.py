@@ -163,7 +163,7 @@ def _fragmentation(subject: Subject) -> Seen | None:
     if "expandable_segments:True" in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."
         return Seen(_gap_text(allocated, reserved), "allocator caching or fragmentation", (Step(action, subject.show),))
-    setting = "+trainer.environment.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    setting = "trainer.environment.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     return Seen(
         _gap_text(allocated, reserved),
         "allocator fragmentation or caching, not live memory",
