@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.plan.plan import Plan
     from orchestrator.store.database import Store
 
+SLURM = "slurm"
 CANCEL_SECONDS = 20.0
 """How long a cancelled study may take to leave its records: ranks have three seconds, the driver a few more."""
 
@@ -42,11 +43,6 @@ def run(given: argparse.Namespace) -> int:
     asked = ask(given)
     if asked.request["dry_run"]:
         return _show_plan(asked, as_json=given.json)
-    if asked.request["cluster"]["kind"] != "local":
-        raise UsageError(
-            f"cluster={asked.request['cluster']['kind']} cannot be dispatched to by this release, only cluster=local; "
-            "dry_run=true shows the plan."
-        )
     plan = _plan(asked)
     _refuse_nothing(plan)
     _say_plan(plan)
@@ -54,6 +50,8 @@ def run(given: argparse.Namespace) -> int:
     with _writable_store(asked) as store:
         record_plan(store, asked.results_dir, record_of(plan, asked))
     running = _submit(asked, plan)
+    if asked.request["cluster"]["kind"] == SLURM:
+        return _show_submitted(asked, plan, running, as_json=given.json)
     interrupted = _follow(asked, running)
     _refuse_dead(asked, running)
     with _writable_store(asked) as store:
@@ -144,15 +142,22 @@ def _refuse_unsized(plan: Plan) -> None:
 
 
 def _submit(asked: Asked, plan: Plan) -> Running:
-    """Start a driver for what is missing, and find the batches of others that run some of it already."""
+    """Hand over what is missing, and find the batches of others that run some of it already."""
     from orchestrator.dispatch.batch import Ask
-    from orchestrator.dispatch.submit import live_batches, local_settings, submit_local
+    from orchestrator.dispatch.handover import hand_over
+    from orchestrator.dispatch.submit import live_batches
+
+    def announce() -> None:
+        with _writable_store(asked) as store:
+            _collect(store, asked.results_dir, settle=False)
 
     running = Running()
     taken: set[str] = set()
     if plan.new:
-        settings = local_settings(asked.request, plan.study, asked.results_dir, plan.software)
-        submitted = submit_local([Ask.of(entry) for entry in plan.new], settings)
+        asks = [Ask.of(entry) for entry in plan.new]
+        submitted = hand_over(
+            asks, asked.request, plan.study, asked.results_dir, fingerprint=plan.software, announce=announce
+        )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
     taken |= {entry.trial for entry in plan.known if entry.label is None}
@@ -163,6 +168,37 @@ def _submit(asked: Asked, plan: Plan) -> Running:
             if live.batch not in running.own and live.open_trials & taken
         ]
     return running
+
+
+def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool) -> int:
+    """Say which jobs have the trials, at once: they go on without this process.
+
+    Raises:
+        EnvironmentFailure: sbatch refused every job, in its own words.
+    """
+    from orchestrator.dispatch.slurm.record import REFUSED, read_submission
+    from orchestrator.report import plan as text
+
+    with _writable_store(asked) as store:
+        _collect(store, asked.results_dir, settle=False)
+    submissions = [read_submission(batch_dir(asked.results_dir, batch)) for batch in running.own]
+    own = [submission for submission in submissions if submission is not None]
+    refused = [submission for submission in own if submission.state == REFUSED]
+    if as_json:
+        jobs = [{"batch": one.batch, "job": one.job_id, "state": one.state, "error": one.error} for one in own]
+        print(json.dumps({"plan": text.as_json(plan), "jobs": jobs, "others": running.others}, indent=1))
+    else:
+        for one in own:
+            if one.job_id is not None:
+                print(f"job {one.job_id} has batch {one.batch}")
+        if running.others:
+            print(f"batch {', '.join(running.others)} has trials that were asked for")
+        print("`watch` shows how they do, `compare` what came of them")
+    for one in refused:
+        _note(f"refused: {' '.join((one.error or '').split())}")
+    if refused and len(refused) == len(own):
+        raise EnvironmentFailure(f"sbatch refused {'the job' if len(own) == 1 else 'every job'}: see above.")
+    return 0
 
 
 def _follow(asked: Asked, running: Running) -> bool:
@@ -222,13 +258,14 @@ def _last_error(log: Path) -> str:
     return f" ({lines[0]}; see {log})" if lines and re.match(r"[\w.]*(Error|Exception)\b", lines[0]) else f"; see {log}"
 
 
-def _collect(store: Store, results_dir: Path) -> None:
-    """Take in what has been written, after ending attempts whose driver was killed."""
-    from orchestrator.dispatch.submit import bury_dead_batches
+def _collect(store: Store, results_dir: Path, *, settle: bool = True) -> None:
+    """Take in what has been written, after writing what became of killed drivers and ended jobs."""
+    from orchestrator.dispatch import handover
     from orchestrator.report.text import plain
     from orchestrator.store.collect import collect
 
-    bury_dead_batches(results_dir)
+    if settle:
+        handover.settle(results_dir)
     for problem in collect(store, results_dir).problems:
         _note(f"warning: {plain(problem.message)}")
 

@@ -92,10 +92,10 @@ def answer(given: argparse.Namespace) -> Answering:
 def collect_all(store: Store, place: Place) -> list[Collected]:
     """Collect the results folder, and every other one that batches in the database name and this user owns.
 
-    Attempts whose local driver was killed are ended first, so that nothing seems to run for ever.
+    Attempts whose driver was killed, or whose job ended, are ended first, so that nothing seems to run for ever.
     """
     from orchestrator.store.collect import collect
-    from orchestrator.store.overview import results_dirs, running
+    from orchestrator.store.overview import results_dirs, running, unsettled
 
     with store.reading() as connection:
         folders = [Path(folder) for folder in results_dirs(connection)]
@@ -107,16 +107,17 @@ def collect_all(store: Store, place: Place) -> list[Collected]:
             collected.append(collect(store, folder))
     with store.reading() as connection:
         going = {Path(one.run_dir).parents[2] for one in running(connection)}
+        going |= {Path(folder).parent.parent for folder in unsettled(connection)}
     for folder in sorted(going):
-        if _is_own(folder) and _bury(folder):
+        if _is_own(folder) and _settle(folder):
             collected.append(collect(store, folder))
     return collected
 
 
-def _bury(results_dir: Path) -> bool:
-    from orchestrator.dispatch.submit import bury_dead_batches
+def _settle(results_dir: Path) -> bool:
+    from orchestrator.dispatch.handover import settle
 
-    return bool(bury_dead_batches(results_dir))
+    return settle(results_dir)
 
 
 def _may_write(place: Place) -> bool:

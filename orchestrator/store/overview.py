@@ -134,6 +134,12 @@ def waiting(connection: Connection, study: str | None = None) -> list[WaitingTri
     return [WaitingTrial(row.study, row.name, row.trial, row.state) for row in found]
 
 
+def unsettled(connection: Connection) -> list[str]:
+    """The folders of batches that were handed over and have not been said to have ended."""
+    states = "('submitting', 'submitted', 'running')"
+    return list(connection.execute(text(f"SELECT folder FROM batches WHERE state IN {states}")).scalars())
+
+
 def results_dirs(connection: Connection) -> list[str]:
     """The results folders that batches in the database came from."""
     folders = connection.execute(text("SELECT DISTINCT folder FROM batches WHERE folder <> ''")).scalars()
