@@ -9,8 +9,14 @@ COMMUNICATION_RULES = (
     Rule(
         "communication.watchdog-timeout",
         Cause.HANG,
-        ("collective operation timeout", "watchdog got stuck", "eartbeat monitor timed out", "monitoredBarrier"),
-        r"Watchdog caught collective operation timeout|watchdog got stuck|[Hh]eartbeat monitor timed out|"
+        (
+            "collective operation timeout",
+            "watchdog got stuck",
+            "eartbeat monitor timed out",
+            "monitoredBarrier",
+            "Timeout at NCCL work",
+        ),
+        r"Watchdog caught collective operation timeout|Timeout at NCCL work|watchdog got stuck|[Hh]eartbeat monitor timed out|"
         r"monitoredBarrier.*(?:timed out|received errors|failed)|failed to pass monitoredBarrier",
         "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=305, OpType=ALLREDUCE, NumelIn=1, "
         "NumelOut=1, Timeout(ms)=600000) ran for 600381 milliseconds before timing out.",

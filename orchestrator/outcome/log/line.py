@@ -18,6 +18,7 @@ _STAMPS = (
     re.compile(rf"^\[?{_CLOCK}\]?[ :|-]+"),
 )
 _PREFIXES = (
+    re.compile(r"^(?:> ?)+"),
     re.compile(r"^\[rank(?P<rank>\d+)\]: ?"),
     re.compile(r"^\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
     re.compile(r"^ *(?P<rank>\d{1,5}): "),

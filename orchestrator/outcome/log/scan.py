@@ -33,7 +33,7 @@ class Scanner:
         self._data = without_colours(block.data)
         self._base = block.offset
         self._new = []
-        self._read(block.line, sorted(_line_starts(self._data)))
+        self._read(block.line, sorted(line_starts(self._data)))
         account = self.account
         for finding in self._new:
             place = finding.offset - self._base
@@ -103,7 +103,7 @@ class Scanner:
             self._new.append(finding)
 
 
-def _line_starts(data: bytes) -> set[int]:
+def line_starts(data: bytes) -> set[int]:
     """Where the lines to be looked at begin. Both line breaks and carriage returns begin a line."""
     starts: set[int] = set()
     returns = b"\r" in data

@@ -92,8 +92,9 @@ class Story:
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
         elif _HEADER in log.text:
+            ignored = stream.ignored and not stream.frames
             self._close(stream)
-            stream.headed = True
+            stream.headed, stream.ignored = True, ignored
         elif _REVERSED.search(log.text):
             self._close(stream)
             stream.reversed = True

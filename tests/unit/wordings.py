@@ -1,0 +1,654 @@
+"""Logs as they look in the field, written for these tests after public reports: what each shows, and why it is here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.vocabulary import Cause, Stage
+
+SITE = "/opt/venv/lib/python3.12/site-packages"
+MEGATRON = f"{SITE}/megatron/core"
+BRIDGE = f"{SITE}/megatron/bridge/training"
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB "
+    "of which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of the "
+    "allocated memory 75.90 GiB is allocated by PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid "
+    "fragmentation."
+)
+WATCHDOG = (
+    "[rank{rank}]:[E817 17:40:34.227531918 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=305, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for "
+    "600381 milliseconds before timing out."
+)
+ITERATION = (
+    " [2025-10-22 08:39:{number:02}] iteration {number:8}/      20 | consumed samples: {number:12} | elapsed time "
+    "per iteration (ms): 457.2 | lm loss: 1.211290E+01 | loss scale: 1.0 | grad norm: 1.2 | number of skipped "
+    "iterations:   0 | number of nan iterations:   0 |"
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log and what it shows; a stage or rank of None is not asserted."""
+
+    name: str
+    text: str
+    cause: Cause
+    stage: Stage | None = None
+    rank: int | None = None
+
+
+def frames(*places: tuple[str, str] | tuple[str, str, str]) -> str:
+    """A traceback's frames: file, function and, where it matters, the line of source."""
+    lines = []
+    for place in places:
+        lines.append(f'  File "{place[0]}", line 100, in {place[1]}')
+        if len(place) == 3:
+            lines.append(f"    {place[2]}")
+    return "\n".join(lines)
+
+
+def raised(error: str, *places: tuple[str, str] | tuple[str, str, str]) -> str:
+    return "\n".join(("Traceback (most recent call last):", frames(*places), error))
+
+
+def prefixed(prefix: str, text: str) -> str:
+    return "\n".join(prefix + line for line in text.splitlines())
+
+
+def iterations(*numbers: int) -> str:
+    return "\n".join(ITERATION.format(number=number) for number in numbers)
+
+
+TRAIN_STEP = ((f"{BRIDGE}/train.py", "train"), (f"{BRIDGE}/train.py", "train_step"))
+SCHEDULE = (f"{MEGATRON}/pipeline_parallel/schedules.py", "forward_backward_no_pipelining")
+FORWARD = (*TRAIN_STEP, SCHEDULE, (f"{MEGATRON}/pipeline_parallel/schedules.py", "forward_step"))
+LAYER = (f"{MEGATRON}/transformer/transformer_layer.py", "forward")
+BACKWARD = (
+    *TRAIN_STEP,
+    SCHEDULE,
+    (f"{MEGATRON}/pipeline_parallel/schedules.py", "backward_step"),
+    (f"{MEGATRON}/pipeline_parallel/schedules.py", "custom_backward"),
+)
+OPTIMIZER = (
+    *TRAIN_STEP,
+    (f"{MEGATRON}/optimizer/optimizer.py", "step"),
+    (f"{MEGATRON}/optimizer/distrib_optimizer.py", "step_with_ready_grads"),
+)
+
+OUT_OF_MEMORY = (
+    Case(
+        "a checkpoint frame in forward is no replay",
+        raised(
+            OOM,
+            *FORWARD,
+            (f"{MEGATRON}/transformer/transformer_block.py", "_checkpointed_forward"),
+            (f"{MEGATRON}/tensor_parallel/random.py", "checkpoint", "return CheckpointFunction.apply("),
+            (f"{SITE}/torch/autograd/function.py", "apply", "return super().apply(*args, **kwargs)"),
+            (f"{MEGATRON}/tensor_parallel/random.py", "forward"),
+            (f"{MEGATRON}/transformer/transformer_block.py", "custom_forward"),
+            LAYER,
+        ),
+        Cause.DEVICE_OOM,
+        Stage.FORWARD,
+    ),
+    Case(
+        "a forward below a checkpoint's backward is replay",
+        raised(
+            OOM,
+            *BACKWARD,
+            (f"{SITE}/torch/autograd/function.py", "apply", "return user_fn(self, *args)"),
+            (f"{MEGATRON}/tensor_parallel/random.py", "backward", "outputs = ctx.run_function(*detached_inputs)"),
+            (f"{MEGATRON}/transformer/transformer_block.py", "custom_forward"),
+            LAYER,
+        ),
+        Cause.DEVICE_OOM,
+        Stage.REPLAY,
+    ),
+    Case(
+        "the backward inside a checkpoint's backward is plain backward",
+        raised(
+            OOM,
+            *BACKWARD,
+            (f"{MEGATRON}/tensor_parallel/random.py", "backward", "torch.autograd.backward(outputs, args)"),
+            (f"{SITE}/torch/autograd/__init__.py", "backward", "_engine_run_backward("),
+            (f"{SITE}/torch/autograd/graph.py", "_engine_run_backward"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.BACKWARD,
+    ),
+    Case(
+        "output-discarding recompute runs in a tensor's hook",
+        raised(OOM, *BACKWARD, (f"{MEGATRON}/tensor_parallel/random.py", "_recompute", "outputs = self.run_function(")),
+        Cause.DEVICE_OOM,
+        Stage.REPLAY,
+    ),
+    Case(
+        "torch's own checkpoint replays in an unpack hook",
+        raised(
+            OOM,
+            ("train.py", "main", "loss.backward()"),
+            (f"{SITE}/torch/_tensor.py", "backward"),
+            (f"{SITE}/torch/utils/checkpoint.py", "unpack_hook", "frame.recompute_fn(*args)"),
+            (f"{SITE}/torch/utils/checkpoint.py", "recompute_fn", "fn(*args, **kwargs)"),
+            ("model.py", "forward"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.REPLAY,
+    ),
+    Case(
+        "a gradient hook in backward is gradient synchronisation",
+        raised(
+            OOM,
+            *BACKWARD,
+            (f"{MEGATRON}/distributed/distributed_data_parallel.py", "hook"),
+            (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "register_grad_ready"),
+            (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "start_grad_sync"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.GRAD_SYNC,
+    ),
+    Case(
+        "finishing gradients after the schedule is gradient synchronisation",
+        raised(
+            OOM,
+            *TRAIN_STEP,
+            SCHEDULE,
+            (f"{MEGATRON}/distributed/finalize_model_grads.py", "finalize_model_grads"),
+            (f"{MEGATRON}/distributed/finalize_model_grads.py", "_allreduce_layernorm_grads"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.GRAD_SYNC,
+    ),
+    Case(
+        "the first allocation of state inside the optimizer's step is its initialisation",
+        raised(
+            OOM,
+            *OPTIMIZER,
+            (f"{SITE}/torch/optim/adamw.py", "step"),
+            (f"{SITE}/torch/optim/adamw.py", "_init_group", "state['exp_avg'] = torch.zeros_like("),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_INIT,
+    ),
+    Case(
+        "the gather of parameters after the step is part of it",
+        raised(OOM, *OPTIMIZER, (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "start_param_sync")),
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_STEP,
+    ),
+    Case(
+        "clipping gradients is part of the optimizer's step",
+        raised(OOM, *TRAIN_STEP, (f"{MEGATRON}/optimizer/clip_grads.py", "get_grad_norm_fp32")),
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_STEP,
+    ),
+    Case(
+        "optimizer frames below a checkpoint being loaded",
+        raised(
+            OOM,
+            (f"{BRIDGE}/setup.py", "setup"),
+            (f"{BRIDGE}/checkpointing.py", "load_checkpoint"),
+            (f"{MEGATRON}/optimizer/distrib_optimizer.py", "sharded_state_dict"),
+            (f"{MEGATRON}/optimizer/distrib_optimizer.py", "_init_optimizer_states_with_dummy_values"),
+            (f"{SITE}/torch/optim/adamw.py", "step"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.CHECKPOINT_LOAD,
+    ),
+    Case(
+        "a forward below evaluation is evaluation",
+        raised(OOM, (f"{BRIDGE}/train.py", "train"), (f"{BRIDGE}/eval.py", "evaluate"), *FORWARD[1:], LAYER),
+        Cause.DEVICE_OOM,
+        Stage.EVALUATE,
+    ),
+    Case(
+        "a forward-only pass is evaluation",
+        raised(OOM, ("loop.py", "run", "forward_backward_func(data, forward_only=True)"), SCHEDULE, FORWARD[-1], LAYER),
+        Cause.DEVICE_OOM,
+        Stage.EVALUATE,
+    ),
+    Case(
+        "capture of graphs outranks the forward inside",
+        raised(
+            OOM,
+            (f"{BRIDGE}/train.py", "train"),
+            (f"{MEGATRON}/transformer/cuda_graphs.py", "create_cudagraphs"),
+            (f"{SITE}/transformer_engine/pytorch/graph.py", "_make_graphed_callables"),
+            LAYER,
+        ),
+        Cause.DEVICE_OOM,
+        Stage.GRAPH_CAPTURE,
+    ),
+    Case(
+        "gradient buffers are allocated while the model is built",
+        raised(
+            OOM,
+            (f"{MEGATRON}/distributed/distributed_data_parallel.py", "__init__"),
+            (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "__init__", "self.grad_data = torch.zeros("),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.MODEL_BUILD,
+    ),
+    Case(
+        "a layer being constructed",
+        raised(OOM, (f"{MEGATRON}/tensor_parallel/layers.py", "__init__", "self.weight = Parameter(")),
+        Cause.DEVICE_OOM,
+        Stage.MODEL_BUILD,
+    ),
+    Case(
+        "metrics between steps",
+        raised(OOM, (f"{BRIDGE}/train.py", "train"), (f"{BRIDGE}/utils/train_utils.py", "training_log")),
+        Cause.DEVICE_OOM,
+        Stage.BETWEEN_STEPS,
+    ),
+    Case(
+        "the router and the dispatcher run in forward",
+        raised(OOM, *FORWARD, (f"{MEGATRON}/transformer/moe/token_dispatcher.py", "token_dispatch")),
+        Cause.DEVICE_OOM,
+        Stage.FORWARD,
+    ),
+    Case(
+        "a closure below the optimizer's step trains",
+        raised(
+            OOM,
+            (f"{SITE}/lightning/pytorch/core/module.py", "optimizer_step", "optimizer.step(closure=optimizer_closure)"),
+            (f"{SITE}/torch/optim/adam.py", "step", "loss = closure()"),
+            (f"{SITE}/lightning/pytorch/strategies/strategy.py", "training_step"),
+            ("model.py", "forward"),
+        ),
+        Cause.DEVICE_OOM,
+        Stage.FORWARD,
+    ),
+    Case(
+        "saving while training waits",
+        raised(OOM, (f"{BRIDGE}/train.py", "checkpoint_and_decide_exit"), (f"{SITE}/torch/serialization.py", "save")),
+        Cause.DEVICE_OOM,
+        Stage.CHECKPOINT_SAVE,
+    ),
+    Case(
+        "fragmentation is arithmetic",
+        "RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 79.15 GiB total capacity; 58.80 GiB "
+        "already allocated; 1.10 GiB free; 76.00 GiB reserved in total by PyTorch) If reserved memory is >> "
+        "allocated memory try setting max_split_size_mb to avoid fragmentation.",
+        Cause.FRAGMENTATION,
+    ),
+    Case("the advice about fragmentation is boilerplate", OOM, Cause.DEVICE_OOM),
+    Case(
+        "another process listed",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of "
+        "79.15 GiB of which 512.00 MiB is free. Process 4242 has 40.00 GiB memory in use. Process 4243 has 38.60 GiB "
+        "memory in use. Of the allocated memory 37.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by "
+        "PyTorch but unallocated.",
+        Cause.SHARED_GPU,
+    ),
+    Case(
+        "another process hidden by a container",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 79.15 "
+        "GiB of which 512.00 MiB is free. Including non-PyTorch memory, this process has 20.00 GiB memory in use. Of "
+        "the allocated memory 18.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but "
+        "unallocated.",
+        Cause.SHARED_GPU,
+    ),
+    Case(
+        "somebody else's memory in torch 1",
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.65 GiB total capacity; 2.30 GiB "
+        "already allocated; 15.56 MiB free; 2.40 GiB reserved in total by PyTorch)",
+        Cause.SHARED_GPU,
+    ),
+    Case(
+        "a bare context of a neighbour is not somebody else's memory",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 "
+        "GiB of which 700.00 MiB is free. Process 77 has 518.00 MiB memory in use. Including non-PyTorch memory, "
+        "this process has 77.90 GiB memory in use. Of the allocated memory 75.90 GiB is allocated by PyTorch, and "
+        "500.00 MiB is reserved by PyTorch but unallocated.",
+        Cause.DEVICE_OOM,
+    ),
+    Case(
+        "a limit of our own with the device nearly empty",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.00 MiB. GPU 0 has a total capacity of "
+        "139.80 GiB of which 60.00 GiB is free. Process 99 has 60.00 GiB memory in use. Including non-PyTorch "
+        "memory, this process has 19.76 GiB memory in use. 18.63 GiB allowed; Of the allocated memory 18.53 GiB is "
+        "allocated by PyTorch, and 85.80 MiB is reserved by PyTorch but unallocated.",
+        Cause.DEVICE_OOM,
+    ),
+    Case("the driver's word", raised("RuntimeError: CUDA error: out of memory", *FORWARD, LAYER), Cause.DEVICE_OOM),
+    Case(
+        "the driver's word before anything of ours was there",
+        raised("RuntimeError: CUDA error: out of memory", (f"{SITE}/torch/distributed/c10d.py", "init_process_group")),
+        Cause.SHARED_GPU,
+        Stage.DISTRIBUTED_INIT,
+    ),
+    Case("an accelerator error", "torch.AcceleratorError: CUDA error: out of memory", Cause.DEVICE_OOM),
+    Case(
+        "an old torch",
+        "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58",
+        Cause.DEVICE_OOM,
+    ),
+    Case(
+        "Transformer Engine",
+        "RuntimeError: /te/common/util/cuda_driver.cpp:30 in function cuda_call: CUDA Error: out of memory",
+        Cause.DEVICE_OOM,
+    ),
+    Case(
+        "a communication library",
+        "RuntimeError: Failed: CUDA error /deep_ep/csrc/deep_ep.cpp:103 'out of memory'",
+        Cause.DEVICE_OOM,
+    ),
+    Case(
+        "NCCL found the device full",
+        "node01:4604:5083 [0] include/alloc.h:103 NCCL WARN Cuda failure 2 'out of memory'\n"
+        "node01:4604:5083 [0] include/alloc.h:206 NCCL WARN Failed to CUDA calloc async 24 bytes",
+        Cause.NCCL_OOM,
+    ),
+    Case(
+        "NCCL's last error is the cause behind torch's",
+        raised(
+            "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp, unhandled cuda error, NCCL "
+            "version 2.21.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of "
+            "memory'",
+            *TRAIN_STEP,
+            (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "start_grad_sync"),
+        ),
+        Cause.NCCL_OOM,
+        Stage.GRAD_SYNC,
+    ),
+    Case(
+        "a timeout of the other ranks is the cascade of one rank's full device",
+        f"{WATCHDOG.format(rank=0)}\n{prefixed('[rank3]: ', raised(OOM, *BACKWARD))}\n{WATCHDOG.format(rank=1)}",
+        Cause.DEVICE_OOM,
+        Stage.BACKWARD,
+        3,
+    ),
+    Case(
+        "the job's time limit after a full device",
+        f"[rank2]: {OOM}\nslurmstepd: error: *** STEP 42.0 ON node01 CANCELLED AT 2025-12-03T14:53 DUE TO TIME LIMIT ***",
+        Cause.DEVICE_OOM,
+        None,
+        2,
+    ),
+    Case(
+        "srun ends with an out-of-memory exit of the GPU kind",
+        f"{prefixed('5: ', raised(OOM, *FORWARD, LAYER))}\nsrun: error: node02: task 5: Exited with exit code 1\n"
+        "slurmstepd: error: *** STEP 9.0 ON node01 CANCELLED AT 2025-12-03T14:53:02 ***",
+        Cause.DEVICE_OOM,
+        Stage.FORWARD,
+        5,
+    ),
+    Case(
+        "ray wraps it",
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::TrainActor.train() (pid=1, ip=10.0.0.1)",
+        Cause.DEVICE_OOM,
+    ),
+)
+
+HEALTH = (
+    Case("nothing wrong", iterations(*range(1, 21)), Cause.NONE),
+    Case(
+        "zero nan iterations are health",
+        f"{iterations(1, 2)}\n[after training is done] datetime: 2025-12-03",
+        Cause.NONE,
+    ),
+    Case(
+        "names and arguments that contain the word",
+        "  oom_recovery .................................... retry\n  on_out_of_memory ................ fail\n"
+        "+ python pretrain.py --on-cuda-oom=retry --name bloom-oom\nloading model bloom-560m\n" + iterations(1, 2, 3),
+        Cause.NONE,
+    ),
+    Case(
+        "a caught failure that training survived",
+        f"{iterations(1, 2)}\n{raised(OOM, *FORWARD, LAYER)}\n{iterations(3, 4, 5)}",
+        Cause.NONE,
+    ),
+    Case(
+        "a warning that names it",
+        f"WARNING: CUDA out of memory while merging tensors, switching to CPU\n{iterations(1, 2)}",
+        Cause.NONE,
+    ),
+    Case(
+        "warnings that every healthy log has",
+        "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node01]:29500 (errno: 97 - Address "
+        "family not supported by protocol).\nWARNING: could not import apex: No module named 'apex', ImportError "
+        "ignored\n[rank0]:[W1129 10:00:00.1 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not "
+        "called before "
+        f"program exit\n{iterations(1, 2, 3)}",
+        Cause.NONE,
+    ),
+    Case(
+        "an exception that Python ignores when it ends",
+        f"{iterations(19, 20)}\n[after training is done]\nException ignored in: <function Pool.__del__ at 0x7f>\n"
+        + raised("AttributeError: 'NoneType' object has no attribute 'dumps'", ("pool.py", "__del__")),
+        Cause.NONE,
+    ),
+)
+
+OTHERS = (
+    Case(
+        "too many registers or too much shared memory",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: "
+        "101376.",
+        Cause.KERNEL_RESOURCES,
+    ),
+    Case(
+        "launch resources", "RuntimeError: CUDA error: too many resources requested for launch", Cause.KERNEL_RESOURCES
+    ),
+    Case(
+        "an index error that prints cuBLAS's allocation failure",
+        "../aten/src/ATen/native/cuda/Indexing.cu:1292: indexSelectLargeIndex: block: [12,0,0], thread: [0,0,0] "
+        "Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        + raised(
+            "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", *FORWARD, LAYER
+        ),
+        Cause.ILLEGAL_ACCESS,
+        Stage.FORWARD,
+    ),
+    Case(
+        "cuBLAS fails because the device is full",
+        raised("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", *FORWARD)
+        + f"\n[rank1]: {OOM}",
+        Cause.DEVICE_OOM,
+    ),
+    Case(
+        "an illegal access seen by the watchdog",
+        "[rank3]:[E817 17:40:34.2 ProcessGroupNCCL.cpp:1515] [PG 0 Rank 3] Process group watchdog thread terminated "
+        "with exception: CUDA error: an illegal memory access was encountered",
+        Cause.ILLEGAL_ACCESS,
+        None,
+        3,
+    ),
+    Case("a device-side assertion", "RuntimeError: CUDA error: device-side assert triggered", Cause.ILLEGAL_ACCESS),
+    Case(
+        "a GPU off the bus",
+        "[7488.6] NVRM: Xid (PCI:0000:02:00): 79, pid=1, GPU has fallen off the bus.",
+        Cause.HARDWARE,
+    ),
+    Case(
+        "an uncorrectable error behind an illegal access",
+        "NVRM: Xid (PCI:0000:3b:00): 94, pid=99, Contained: SM\n"
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        Cause.HARDWARE,
+    ),
+    Case("an Xid that programs cause", "NVRM: Xid (PCI:0000:3b:00): 31, pid=9, MMU Fault", Cause.ILLEGAL_ACCESS),
+    Case(
+        "the kernel's OOM killer",
+        "[12.3] Memory cgroup out of memory: Killed process 4242 (python) total-vm:123kB, anon-rss:12kB",
+        Cause.HOST_OOM,
+    ),
+    Case(
+        "host memory by exit code of a container",
+        "State: Terminated, Reason: OOMKilled, Exit Code: 137",
+        Cause.HOST_OOM,
+    ),
+    Case(
+        "SIGKILL alone proves little",
+        "torch/distributed/elastic/api.py:874] failed (exitcode: -9) local_rank: 0",
+        Cause.CRASH,
+    ),
+    Case(
+        "a worker's shared memory",
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+        Cause.HOST_OOM,
+    ),
+    Case(
+        "NCCL's shared memory",
+        "node01:1:2 [0] misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 9637892 bytes, "
+        "error: No space left on device (28)",
+        Cause.HOST_OOM,
+    ),
+    Case(
+        "a disk that is full",
+        raised("OSError: [Errno 28] No space left on device", (f"{BRIDGE}/checkpointing.py", "save_checkpoint")),
+        Cause.STORAGE,
+        Stage.CHECKPOINT_SAVE,
+    ),
+    Case("a quota", "OSError: [Errno 122] Disk quota exceeded: '/scratch/ckpt'", Cause.STORAGE),
+    Case(
+        "a module that is absent",
+        raised(
+            "ModuleNotFoundError: No module named 'transformer_engine'", ("pretrain_gpt.py", "<module>", "import x")
+        ),
+        Cause.IMPORT_ERROR,
+        Stage.STARTUP,
+    ),
+    Case(
+        "a library of another release",
+        "ImportError: /opt/flash_attn.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+        Cause.IMPORT_ERROR,
+    ),
+    Case(
+        "an argument that does not exist",
+        "pretrain_gpt.py: error: unrecognized arguments: --recompute-modulez moe",
+        Cause.INVALID_CONFIG,
+        Stage.VALIDATE,
+    ),
+    Case(
+        "an assertion of the configuration",
+        raised(
+            "AssertionError: moe recompute is incompatible with overlap",
+            (f"{MEGATRON}/transformer/transformer_config.py", "__post_init__"),
+        ),
+        Cause.INVALID_CONFIG,
+        Stage.VALIDATE,
+    ),
+    Case("a world that does not divide", "RuntimeError: world_size (6) is not divisible by 4", Cause.INVALID_CONFIG),
+    Case(
+        "a missing struct key",
+        "omegaconf.errors.ConfigAttributeError: Key 'foo' is not in struct",
+        Cause.INVALID_CONFIG,
+    ),
+    Case(
+        "a driver too old for the image",
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040).",
+        Cause.LAUNCH,
+    ),
+    Case(
+        "a container that does not start", "slurmstepd: error: pyxis: child 77 failed with error code: 1", Cause.LAUNCH
+    ),
+    Case(
+        "a program that is not there", "slurmstepd: error: execve(): python3: No such file or directory", Cause.LAUNCH
+    ),
+    Case(
+        "an account that is refused",
+        "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+        Cause.SUBMISSION,
+    ),
+    Case("a node that failed", "srun: error: Node failure on node07", Cause.NODE_FAILURE),
+    Case(
+        "a node that failed makes others lose connections",
+        "[rank3]: RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:3456\n"
+        "srun: error: Node failure on node07",
+        Cause.NODE_FAILURE,
+    ),
+    Case(
+        "preemption",
+        "slurmstepd: error: *** JOB 3 ON node01 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
+        Cause.PREEMPTED,
+    ),
+    Case(
+        "cancelled by its user",
+        "slurmstepd: error: *** JOB 3 ON node01 CANCELLED AT 2021-06-18T13:05:36 ***\nsrun: Job step aborted: Waiting "
+        "up to 32 seconds for job step to finish.",
+        Cause.CANCELLED,
+    ),
+    Case(
+        "a network error",
+        "node01:1:2 [0] NET/IB : Got completion from peer 10.0.0.2<1234> with status=12 opcode=0 len=0 vendor err "
+        "129\ntorch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1275, remote process exited "
+        "or there was a network error, NCCL version 2.19.3",
+        Cause.COMMUNICATION,
+    ),
+    Case("a hang", "\n".join(WATCHDOG.format(rank=rank) for rank in range(4)), Cause.HANG),
+    Case(
+        "a hang in which somebody then lost a connection",
+        f"[rank0]: RuntimeError: Connection closed by peer [10.0.0.1]:1\n{WATCHDOG.format(rank=1)}",
+        Cause.HANG,
+    ),
+    Case(
+        "a job that was killed after its last step",
+        f"{iterations(19, 20)}\n[after training is done] datetime: 2025-12-03 14:45:03\n"
+        "slurmstepd: error: *** STEP 42.2 ON node01 CANCELLED AT 2025-12-03T14:53:02 DUE TO TIME LIMIT ***",
+        Cause.TIME_LIMIT,
+        Stage.TEARDOWN,
+    ),
+    Case(
+        "losses that are no numbers",
+        iterations(1, 2)
+        .replace("lm loss: 1.211290E+01", "lm loss: NAN")
+        .replace("nan iterations:   0", "nan iterations:   1"),
+        Cause.NON_FINITE,
+    ),
+    Case(
+        "a check of gradients",
+        "AssertionError: Rank 3: found NaN in local grad norm for bucket #0 in backward pass before data-parallel "
+        "communication collective. Device: 3, node: node01",
+        Cause.NON_FINITE,
+        Stage.GRAD_SYNC,
+        3,
+    ),
+    Case(
+        "a segmentation fault, frames innermost first",
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+        + frames(
+            (f"{SITE}/torch/autograd/graph.py", "_engine_run_backward"),
+            ("train.py", "train_step"),
+            ("train.py", "main"),
+        ),
+        Cause.CRASH,
+        Stage.BACKWARD,
+    ),
+    Case(
+        "only the launcher's summary",
+        "W0604 21:12:07.358000 7275 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 7334 "
+        "closing signal SIGTERM\nE0604 21:12:50.464000 7275 torch/distributed/elastic/multiprocessing/api.py:869] "
+        "failed (exitcode: 1) local_rank: 0 (pid: 7331) of binary: /opt/venv/bin/python3.10",
+        Cause.CASCADE,
+    ),
+    Case(
+        "an exception that no rule knows",
+        raised("RuntimeError: The size of tensor a (4096) must match the size of tensor b (2048)", *FORWARD, LAYER)
+        + "\n[rank1]: RuntimeError: Connection closed by peer [10.0.0.1]:1",
+        Cause.UNKNOWN,
+        Stage.FORWARD,
+    ),
+    Case(
+        "data that is absent",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_document.idx'",
+        Cause.DATA,
+    ),
+    Case(
+        "a size that no tensor has",
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate more than 1EB memory.",
+        Cause.UNKNOWN,
+    ),
+    Case(
+        "memory pinned on the host",
+        raised(
+            "torch.AcceleratorError: CUDA error: out of memory", ("offload.py", "offload", "x = x.cpu().pin_memory()")
+        ),
+        Cause.HOST_OOM,
+    ),
+)
+
+CASES = (*OUT_OF_MEMORY, *HEALTH, *OTHERS)
