@@ -18,7 +18,7 @@ def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
         UsageError: a word names nothing.
         EnvironmentFailure: the database cannot be read.
     """
-    from orchestrator.analysis.targets import find
+    from orchestrator.analysis.targets import find_rows
     from orchestrator.cli.storage import answer
     from orchestrator.report.text import plain
 
@@ -29,4 +29,4 @@ def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
         for problem in collected.problems:
             print(f"warning: {plain(problem.message)}", file=sys.stderr)
     with answering.store as store, store.reading() as connection:
-        return find(connection, words)
+        return find_rows(connection, words)
