@@ -13,6 +13,7 @@ from orchestrator.cli.storage import DATABASE_VARIABLE
 from orchestrator.config.compose import composing
 from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import Composed, expand
+from orchestrator.plan.expand import FastComposer
 
 if TYPE_CHECKING:
     from orchestrator.plan.candidate import Candidate
@@ -46,7 +47,7 @@ def ask(given: argparse.Namespace) -> Asked:
         UsageError: as `config.multirun.expand`.
     """
     with composing(given.config_dir, given.config_name) as composer:
-        candidates = tuple(expand(given.overrides, composer, given.multirun))
+        candidates = tuple(expand(given.overrides, FastComposer.of(composer), given.multirun))
     first = candidates[0].request
     if first["study"]["mode"] != "grid":
         raise UsageError(f"study.mode={first['study']['mode']} is not a mode that this release has; there is grid.")

@@ -43,6 +43,7 @@ def run(given: argparse.Namespace) -> int:
     asked = ask(given)
     if asked.request["dry_run"]:
         return _show_plan(asked, as_json=given.json)
+    _check_place(asked)
     plan = _plan(asked)
     _refuse_nothing(plan)
     _say_plan(plan)
@@ -69,15 +70,28 @@ def _writable_store(asked: Asked) -> Iterator[Store]:
     try:
         layout.make_private_dir(asked.results_dir)
         layout.check_private(asked.results_dir)
-        if not os.access(asked.results_dir, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise EnvironmentFailure(
-            f"The results folder {asked.results_dir} cannot be written ({error.strerror or error}): set results_dir to "
-            "a folder of your own."
-        ) from error
+        raise _unwritable(asked, error.strerror or str(error)) from error
+    _check_place(asked)
     with open_store(asked.database, write=True) as store:
         yield store
+
+
+def _check_place(asked: Asked) -> None:
+    """Refuse a results folder that cannot be written, or made, before anything is judged."""
+    place = asked.results_dir
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise _unwritable(asked, f"{place} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise _unwritable(asked, os.strerror(errno.EACCES))
+
+
+def _unwritable(asked: Asked, why: str) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"The results folder {asked.results_dir} cannot be written ({why}): set results_dir to a folder of your own."
+    )
 
 
 def _plan(asked: Asked) -> Plan:
@@ -108,7 +122,7 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(text.as_json(plan), indent=1, allow_nan=False))
     else:
-        for line in (text.summary_line(plan), *text.entry_lines(plan), *text.detail_lines(plan)):
+        for line in text.whole(plan):
             print(line)
     return 0 if plan.new or plan.known else UsageError.exit_code
 

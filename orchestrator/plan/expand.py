@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.compose import OPEN_GROUPS, Composer
+from orchestrator.config.errors import UsageError
 from orchestrator.config.overrides import is_group, parsed
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ class _Word:
 class FastComposer(Composer):
     """A composer that asks Hydra as seldom as it can and answers as Hydra would."""
 
-    _bases: dict[tuple[str, ...], dict[str, Any] | None] = field(default_factory=dict)
+    _bases: dict[tuple[str, ...], dict[str, Any] | None] = field(default_factory=dict, repr=False)
     """The configuration of each set of group choices; None where values cannot simply be set on it."""
-    _words: dict[str, _Word] = field(default_factory=dict)
+    _words: dict[str, _Word] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, composer: Composer) -> FastComposer:
@@ -66,15 +67,29 @@ class FastComposer(Composer):
 
     def _word(self, text: str) -> _Word:
         if text not in self._words:
-            (override,) = parsed([text], self.loader)
-            self._words[text] = _Word.of(override, is_group(override, self.loader))
+            try:
+                (override,) = parsed([text], self.loader)
+                self._words[text] = _Word.of(override, is_group(override, self.loader))
+            except UsageError:
+                self._words[text] = _Word(text, is_group=False, is_plain=False)  # refused with the whole, by `raw`
         return self._words[text]
 
     def _base(self, groups: tuple[str, ...]) -> dict[str, Any] | None:
         if groups not in self._bases:
-            config = super()._composed(groups, with_hydra=False)
-            self._bases[groups] = super().raw(groups) if _is_literal(config) else None
+            self._bases[groups] = self._literal(groups)
         return self._bases[groups]
+
+    def _literal(self, groups: tuple[str, ...]) -> dict[str, Any] | None:
+        from omegaconf import OmegaConf
+
+        try:
+            resolved = super().raw(groups)
+        except UsageError:
+            return None  # refused with the whole, by `raw`
+        config = self.composed.get(groups)
+        if config is None or not _holds_only_literals(OmegaConf.to_container(config, resolve=False)):
+            return None
+        return resolved
 
 
 def _is_plain(override: Override) -> bool:
@@ -95,14 +110,8 @@ def _is_literal_value(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float))
 
 
-def _is_literal(config: Any) -> bool:
-    """Whether a composed configuration has no interpolation and nothing missing, so that setting values is all."""
-    from omegaconf import OmegaConf
-
-    return _holds_only_literals(OmegaConf.to_container(config, resolve=False))
-
-
 def _holds_only_literals(value: Any) -> bool:
+    """Whether a configuration has no interpolation and nothing missing, so that setting values is all."""
     if isinstance(value, dict):
         return all(_holds_only_literals(item) for item in value.values())
     if isinstance(value, list):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from dataclasses import dataclass
 
+from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.plan.installation import Installation
 from orchestrator.plan.verdict import Revision
 
 
@@ -55,3 +59,38 @@ def allowed_labels(revision: Revision) -> frozenset[str]:
     if revision.labels is not None:
         return revision.labels
     return frozenset(name for name, label in LABELS.items() if revision.at_least(label.since))
+
+
+def ask_labels(installation: Installation, timeout: float = 180.0) -> Revision:
+    """The revision that an installation has, with the labels that it says it allows.
+
+    Raises:
+        EnvironmentFailure: it has no Megatron Core, or one that does not say.
+    """
+    try:
+        ended = subprocess.run(
+            [installation.python, "-W", "ignore", "-c", _ASK],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            env=installation.environment(),
+            timeout=timeout,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentFailure(f"{installation.python} could not be asked for its labels: {error}") from error
+    answer = next((line for line in reversed(ended.stdout.splitlines()) if line.startswith("{")), None)
+    if ended.returncode or answer is None:
+        said = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
+        place = installation.checkout or installation.python
+        raise EnvironmentFailure(f"Megatron Core in {place} did not say which labels it allows: {said.strip()[:300]}")
+    told = json.loads(answer)
+    return Revision(str(told["version"]), frozenset(map(str, told["labels"])))
+
+
+_ASK = """
+import json
+from orchestrator.trial.mcore_cpu.validation import megatron_core_version, module_labels
+print()
+print(json.dumps({"version": megatron_core_version(), "labels": list(module_labels())}))
+"""

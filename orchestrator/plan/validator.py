@@ -10,15 +10,13 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orchestrator
 from orchestrator.plan.candidate import Candidate, canonical, trial_config
+from orchestrator.plan.installation import Installation
 from orchestrator.plan.subject import world_size_of
 from orchestrator.plan.verdict import Revision, Verdict
 from orchestrator.records.jsonfile import FormatError, read_json, write_json
@@ -30,41 +28,6 @@ START_SECONDS = 120.0
 SECONDS_EACH = 0.25
 _KEPT = 50_000
 _CRASHES = 3
-_DISTRIBUTIONS = ("megatron_core", "megatron_bridge", "torch", "transformer_engine", "transformer_engine_torch")
-_JUDGING_FILES = (
-    "transformer/transformer_config.py",
-    "transformer/enums.py",
-    "transformer/pipeline_parallel_layer_layout.py",
-    "model_parallel_config.py",
-    "package_info.py",
-)
-
-
-@dataclass(frozen=True)
-class Installation:
-    """Where a revision can be imported from."""
-
-    python: str = sys.executable
-    checkout: str | None = None
-    """A Megatron-LM or Megatron Bridge checkout, put first on the path of `python`."""
-
-    def path(self) -> list[str]:
-        """Folders to put first on PYTHONPATH: the checkout (and a Megatron-LM inside it), then this package."""
-        folders = []
-        if self.checkout:
-            root = Path(self.checkout).expanduser().resolve()
-            nested = (root, root / "src", root / "3rdparty" / "Megatron-LM")
-            folders = [str(folder) for folder in nested if (folder / "megatron").is_dir()]
-        return [*folders, str(Path(orchestrator.__file__).resolve().parent.parent)]
-
-    def key(self) -> str:
-        """Changes whenever the validator could answer otherwise: versions, the judging files, our own validator."""
-        digest = hashlib.sha256()
-        for item in (self.python, *self.path(), *_installed(self.python)):
-            digest.update(f"{item}\n".encode())
-        for path in _judging_files(self):
-            digest.update(path.read_bytes())
-        return digest.hexdigest()[:24]
 
 
 @dataclass(frozen=True)
@@ -162,9 +125,6 @@ class _Ended:
 
 def _run(waiting: Mapping[str, Candidate], installation: Installation, timeout: float | None) -> _Ended:
     lines = "".join(_question(digest, candidate) + "\n" for digest, candidate in waiting.items())
-    environment = dict(os.environ)
-    rest = [part for part in environment.get("PYTHONPATH", "").split(os.pathsep) if part]
-    environment["PYTHONPATH"] = os.pathsep.join([*installation.path(), *rest])
     limit = timeout if timeout is not None else START_SECONDS + SECONDS_EACH * len(waiting)
     try:
         ended = subprocess.run(
@@ -173,7 +133,7 @@ def _run(waiting: Mapping[str, Candidate], installation: Installation, timeout: 
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env=environment,
+            env=installation.environment(),
             timeout=limit,
             check=False,
         )
@@ -262,24 +222,3 @@ class _Cache:
 def _digest(candidate: Candidate) -> str:
     asked = [candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
     return hashlib.sha256(canonical(asked).encode()).hexdigest()[:32]
-
-
-def _installed(python: str) -> list[str]:
-    """Names and versions of the distributions that decide, from their metadata folders."""
-    if python == sys.executable:
-        folders = [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
-    else:
-        folders = sorted(Path(python).parent.parent.glob("lib*/python3*/site-packages"))
-    found = {
-        entry.name for folder in folders for name in _DISTRIBUTIONS for entry in folder.glob(f"{name}-*.dist-info")
-    }
-    return sorted(found)
-
-
-def _judging_files(installation: Installation) -> list[Path]:
-    folders = [Path(folder) for folder in installation.path()]
-    ours = Path(orchestrator.__file__).resolve().parent
-    judging = [
-        path for folder in folders for name in _JUDGING_FILES if (path := folder / "megatron" / "core" / name).is_file()
-    ]
-    return [*judging, *sorted((ours / "trial").rglob("*.py"))]

@@ -1,0 +1,115 @@
+"""What a person reads of a plan before anything runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from orchestrator.plan.candidate import Candidate, trial_id
+from orchestrator.plan.plan import Plan, make_plan
+from orchestrator.plan.verdict import Verdict
+from orchestrator.report.plan import MOST_LISTED, as_json, cost_lines, costs, entry_lines, summary_line, whole
+
+REQUEST: dict[str, Any] = {
+    "recompute_granularity": "selective",
+    "recompute_modules": [],
+    "recompute_method": None,
+    "recompute_num_layers": None,
+    "model": {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4, "attention_dropout": 0.0},
+    "parallelism": {"tp": 1, "pp": 2, "vpp": None, "cp": 1, "ep": 1, "etp": None, "layout": None, "world_size": 2},
+    "precision": {"params_dtype": "fp32"},
+    "training": {"micro_batch_size": 1, "global_batch_size": 4, "train_iters": 6, "steady_window": [4, 6]},
+    "trainer": {"name": "mcore_cpu", "time_limit": None},
+    "cluster": {"kind": "local"},
+    "revisions": {},
+}
+
+
+def candidate(name: str, modules: Any, limit: float | None = None, seed: int = 0, **training: Any) -> Candidate:
+    request = copy.deepcopy(REQUEST)
+    request["recompute_modules"] = modules
+    request["training"] |= training | {"seed": seed}
+    request["trainer"]["time_limit"] = limit
+    return Candidate(name, request)
+
+
+def a_plan() -> Plan:
+    control = candidate("control", [])
+    asked = [
+        control,
+        candidate("core", ["core_attn"]),
+        candidate("core again", None),
+        candidate("odd batch", [], global_batch_size=5, micro_batch_size=2),
+        candidate("odder batch", [], global_batch_size=7, micro_batch_size=2),
+        candidate("typo", ["core_atn"]),
+        candidate("experts", ["moe"]),
+    ]
+    verdicts = [Verdict(ok=True, open=("no GPU here",) if one.name == "core" else ()) for one in asked]
+    return make_plan("demo", asked, known={trial_id(control): "OOM-fwd"}, verdicts=[*verdicts[:5], None, verdicts[6]])
+
+
+def test_counts_come_first() -> None:
+    assert whole(a_plan())[0] == (
+        "study demo: 7 trials, 2 to run, 1 known already, 1 duplicate, 3 rejected, "
+        "1 of those to run not fully judged here"
+    )
+
+
+def test_rejections_stand_under_their_rule_with_one_example() -> None:
+    lines = whole(a_plan())
+    at = lines.index("rejected by batch-divides (2): odd batch, odder batch")
+    assert lines[at + 1].startswith("  odd batch: training.global_batch_size=5")
+    assert "7" not in lines[at + 1]
+    assert any(line.startswith("rejected by recompute-module-label (1): typo") for line in lines)
+
+
+def test_known_duplicate_open_and_ineffective_trials_are_named_with_the_reason() -> None:
+    text = "\n".join(whole(a_plan()))
+    assert "known already (1): control (OOM-fwd)" in text
+    assert "duplicate (1): core again: it asks for the same as core" in text
+    assert "open: core: no GPU here" in text
+    assert "warning (no effect, moe-label-without-experts): experts: " in text
+
+
+def test_cost_is_ranks_and_time_at_most_or_says_that_no_limit_is_set() -> None:
+    asked = [candidate("a", [], 1800.0), candidate("b", ["mlp"], 1800.0), candidate("c", [], 1800.0, seed=1)]
+    plan = make_plan("s", asked, known={})
+    assert cost_lines(plan) == ["would run 3 trials on 2 ranks, at most 0:30:00 each, 3 rank-hours in all"]
+    assert "trainer.time_limit is not set" in cost_lines(make_plan("s", [candidate("a", [])], known={}))[0]
+    recipe = copy.deepcopy(asked[0].request) | {"trainer": {"name": "bridge", "time_limit": 60.0}}
+    recipe["parallelism"]["world_size"] = "recipe"
+    (cost,) = costs(make_plan("s", [Candidate("r", recipe)], known={}))
+    assert (cost.ranks, cost.rank_hours) == (None, None)
+
+
+def test_a_big_plan_is_summarised_and_its_json_is_whole() -> None:
+    asked = [candidate(f"seed {seed}", [], seed=seed) for seed in range(MOST_LISTED + 60)]
+    plan = make_plan("big", asked, known={})
+    assert len(whole(plan)) < 10
+    assert entry_lines(plan)[0].startswith("  to run on 2 ranks: 100 trials: seed 0, seed 1")
+    assert len(as_json(plan)["trials"]) == 100
+
+
+def test_scripts_stand_last_and_of_many_the_first() -> None:
+    lines = whole(a_plan(), [(f"job {number}", "#!/bin/bash\nsrun x") for number in range(5)])
+    assert lines[-1] == "--- and 2 more scripts like these"
+    assert lines.count("srun x") == 3
+
+
+def test_json_has_what_the_text_has() -> None:
+    told = json.loads(json.dumps(as_json(a_plan(), [("job", "#!/bin/bash")]), allow_nan=False))
+    assert told["counts"] == {"new": 2, "known": 1, "rejected": 3, "duplicate": 1, "candidates": 7, "open": 1}
+    assert told["rejected_by"]["batch-divides"]["count"] == 2
+    assert told["scripts"][0]["name"] == "job"
+    assert told["trials"][0]["label"] == "OOM-fwd"
+
+
+def test_names_cannot_act_on_the_terminal() -> None:
+    plan = make_plan("a\x1b[2Jb", [candidate("c\nd", [])], known={})
+    assert all("\x1b" not in line and "\n" not in line for line in whole(plan, [("n", "x\x1b[2J")]))
+
+
+def test_repeats_are_counted_as_trials_of_candidates() -> None:
+    plan = make_plan("s", [candidate("a", []), candidate("b", ["mlp"])], known={}, repeats=3)
+    assert summary_line(plan) == "study s: 6 trials of 2 candidates, 6 to run"
