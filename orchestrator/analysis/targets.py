@@ -22,6 +22,8 @@ class Found:
     rows: tuple[Row, ...]
     trials: tuple[str, ...]
     studies: tuple[str, ...]
+    target_gb: float | None = None
+    """`study.target_gb` of the one study that was named."""
 
 
 def find_rows(connection: Connection, words: Sequence[str]) -> Found:
@@ -40,7 +42,18 @@ def find_rows(connection: Connection, words: Sequence[str]) -> Found:
         rows |= {(row.trial, row.attempt): row for row in study_rows(connection, study)}
     if trials:
         rows |= {(row.trial, row.attempt): row for row in trial_rows(connection, trials)}
-    return Found(tuple(rows.values()), tuple(trials), tuple(studies))
+    target = _target(connection, studies[0]) if len(studies) == 1 and not trials else None
+    return Found(tuple(rows.values()), tuple(trials), tuple(studies), target)
+
+
+def _target(connection: Connection, study: str) -> float | None:
+    from sqlalchemy import select
+
+    from orchestrator.store.models import Study
+
+    settings = connection.execute(select(Study.settings).where(Study.name == study)).scalar() or {}
+    target = settings.get("target_gb")
+    return float(target) if isinstance(target, (int, float)) and target > 0 else None
 
 
 def _newest(connection: Connection) -> str:

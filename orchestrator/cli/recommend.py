@@ -22,7 +22,10 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser("recommend", description=_ABOUT)
     parser.add_argument("what", nargs="*", metavar="STUDY", help="studies, or trials by id (default: the newest study)")
     parser.add_argument(
-        "--target-gb", type=_gigabytes, metavar="GB", help="what every rank must stay within, in GB (1e9 bytes)"
+        "--target-gb",
+        type=_gigabytes,
+        metavar="GB",
+        help="what every rank must stay within, in GB (1e9 bytes); default: the study's",
     )
     parser.add_argument(
         "--headroom-gb", type=_gigabytes, default=0, metavar="GB", help="what to leave free below the target"
@@ -46,12 +49,14 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.select.pick import Objective
 
     objective = Objective(args.objective)
-    if args.target_gb is None and objective is Objective.STEP_TIME:
+    found = read_rows(args, args.what)
+    target = args.target_gb if args.target_gb is not None else _of_study(found.target_gb)
+    if target is None and objective is Objective.STEP_TIME:
         raise UsageError("recommend needs --target-gb, the memory that every rank must stay within.")
-    if args.target_gb is not None and args.headroom_gb >= args.target_gb:
+    if target is not None and args.headroom_gb >= target:
         raise UsageError("--headroom-gb must be smaller than --target-gb.")
-    comparison = only_key(compare(read_rows(args, args.what).rows), args.key)
-    answers = recommend(comparison, target=args.target_gb, headroom=args.headroom_gb, objective=objective)
+    comparison = only_key(compare(found.rows), args.key)
+    answers = recommend(comparison, target=target, headroom=args.headroom_gb, objective=objective)
     if args.json:
         print(json.dumps({"recommendations": [as_json(answer) for answer in answers]}, indent=1, allow_nan=False))
     else:
@@ -60,6 +65,10 @@ def run(args: argparse.Namespace) -> int:
                 print()
             print_recommendation(answer, sys.stdout)
     return 0 if any(answer.chosen is not None for answer in answers) else 3
+
+
+def _of_study(target_gb: float | None) -> int | None:
+    return None if target_gb is None else round(target_gb * _GB)
 
 
 def _gigabytes(text: str) -> int:

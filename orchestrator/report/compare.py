@@ -15,6 +15,7 @@ from orchestrator.vocabulary.units import GB, MB
 
 _DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
 NO_EFFECT = "no measurable effect"
+_LONGEST_REASON = 200
 _SMALL = GB
 """Peaks below this are shown in MB, the column's header says so."""
 
@@ -97,10 +98,16 @@ def footnotes(group: Group) -> list[str]:
     notes += _noise_notes(group)
     notes += [_one_label_text(line, change) for line in group.lines for change in line.one_label]
     for line in group.lines:
+        if first.origin != ORIGIN_PUBLISHED and line.decided.evidence and not line.decided.passed:
+            notes.append(f"{plain(line.text)}: {_shortened(plain(line.decided.evidence[0]))}")
         notes += [f"{plain(line.text)}: {plain(note)}." for note in line.notes]
         if line.by_request:
             notes.append(f"{plain(line.text)}: ended before it had an effective configuration; matched by its request.")
     return notes
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 def difference_lines(comparison: Comparison) -> list[str]:

@@ -17,18 +17,23 @@ _RECOMPUTE = frozenset((*RECOMPUTE_FIELDS, "moe_layer_recompute"))
 """`moe_layer_recompute` is the old spelling that `TransformerConfig.__post_init__` turns into the four settings."""
 _PRESENCE_ONLY = frozenset({"save", "load", "pretrained_checkpoint"})
 """Where a checkpoint lies changes nothing, but whether one is read or written does."""
+_PATH = re.compile(
+    r"(?:^|_)(?:dir|dirs|directory|path|paths|folder|file|filename|root)$ | ^path_to_ | ^(?:cwd|home|tmpdir|pwd)$",
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Fields that hold paths, by their last name, where their value is text: `use_mamba_mem_eff_path` is no path."""
 _WITHOUT_EFFECT = re.compile(
     r"""
-      (?:^|_)(?:dir|dirs|directory|path|paths|folder|file|filename|root)$ | ^path_to_ | ^(?:cwd|home|tmpdir|pwd)$
-    | ^(?:host|hosts|nodelist|master_addr|node_rank|local_rank)$ | (?:^|_)hostnames?$
+      ^(?:host|hosts|nodelist|master_addr|node_rank|local_rank)$ | (?:^|_)hostnames?$
     | (?:^|_)uuids?$ | (?:^|_)ports?$
     | ^(?:name|job_name|run_name|exp_name|experiment_name|study|pid)$ | ^(?:wandb|mlflow|comet)_
     | (?:^|_)cache_(?:seed|dir|path|key|version|name)$ | ^torchinductor_ | ^triton_cache
+    | ^(?:stall_seconds|time_limit|wait_for_empty_gpus_seconds)$
     | ^(?:started_at|ended_at|timestamp|found|found_by|how|how_found|location)$
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""By a field's last name: paths, hosts, GPU uuids, ports, names, seeds of caches, and how or when a thing was found."""
+"""By a field's last name: hosts, GPU uuids, ports, names, seeds of caches, time limits, how or when a thing was seen."""
 _NAMES_WITH_EFFECT = frozenset({"trainer.name"})
 _ENVIRONMENT_WITHOUT_EFFECT = re.compile(
     r"""
@@ -111,7 +116,7 @@ def kept(config: Mapping[str, Any]) -> dict[str, Any]:
         leaf = path.rpartition(".")[2]
         if value is None or leaf in _RECOMPUTE or leaf.lstrip("_").startswith("cpu_offloading"):
             continue
-        if path in _NAMES_WITH_EFFECT or not _without_effect(leaf):
+        if path in _NAMES_WITH_EFFECT or not _is_left_out(leaf, value):
             found[path] = True if leaf in _PRESENCE_ONLY else value
     return found
 
@@ -154,6 +159,17 @@ def _beyond_the_framework(measured: Measured) -> dict[str, Any]:
     }
 
 
+def _is_left_out(leaf: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    return _never_counts(leaf) or (isinstance(value, (str, list)) and _names_a_path(leaf))
+
+
 @lru_cache(maxsize=4096)
-def _without_effect(leaf: str) -> bool:
+def _never_counts(leaf: str) -> bool:
     return bool(_WITHOUT_EFFECT.search(leaf))
+
+
+@lru_cache(maxsize=4096)
+def _names_a_path(leaf: str) -> bool:
+    return bool(_PATH.search(leaf))

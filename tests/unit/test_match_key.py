@@ -20,6 +20,7 @@ def digest(**changes):
         {"cpu_offloading": True, "cpu_offloading_num_layers": 2, "_cpu_offloading_context": "x"},
         {"tensorboard_dir": "/a/b", "path_to_cache": "/c", "hostname": "n1", "master_port": 12, "gpu_uuid": "GPU-1"},
         {"run_name": "mine", "wandb_project": "p", "dataset_cache_seed": 4},
+        {"stall_seconds": 30, "time_limit": 60},
     ],
 )
 def test_fields_that_never_decide_a_result_are_left_out(field):
@@ -31,6 +32,7 @@ def test_fields_that_never_decide_a_result_are_left_out(field):
     [
         {"effective_model": {"num_layers": 5}},
         {"effective_model": {"q_lora_rank": 64}},
+        {"effective_model": {"use_mamba_mem_eff_path": True}},
         {"effective_model": {"kv_lora_rank": 64}},
         {"effective_model": {"distribute_saved_activations": True}},
         {"environment": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}},

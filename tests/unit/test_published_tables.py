@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from measured_rows import row
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables, rows_of_table
@@ -52,6 +53,12 @@ def test_the_third_table_gives_no_outcome_that_its_source_does_not():
 def test_published_rows_never_share_a_table_with_each_other():
     rows = [row for table in published_tables() for row in published_rows(table)]
     assert len(compare(rows).groups) == 3
+
+
+def test_published_rows_never_share_a_delta_with_measured_ones():
+    comparison = compare([*published_rows("moonlight-16b"), row(), row(["moe_act"])])
+    assert [len(group.lines) for group in comparison.groups] == [2, 6]
+    assert all(len({run.origin for line in group.lines for run in line.runs}) == 1 for group in comparison.groups)
 
 
 @pytest.mark.parametrize(
