@@ -33,7 +33,7 @@ _WITHOUT_EFFECT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""By a field's last name: hosts, GPU uuids, ports, names, seeds of caches, time limits, how or when a thing was seen."""
+"""By a field's last name: hosts, GPU uuids, ports, names, cache seeds, time limits, how and when a thing was seen."""
 _NAMES_WITH_EFFECT = frozenset({"trainer.name"})
 _ENVIRONMENT_WITHOUT_EFFECT = re.compile(
     r"""
