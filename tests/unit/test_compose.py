@@ -200,7 +200,7 @@ _VALUES = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.lists(_VALUES, unique_by=lambda text: text.split("=")[0], max_size=5))
 def test_values_set_on_a_composed_configuration_are_what_hydra_composes(overrides: list[str]) -> None:
     from omegaconf import OmegaConf
