@@ -19,14 +19,18 @@ from orchestrator.vocabulary import Stage
 
 _MICROBATCH = "_orchestrator_microbatch"
 
-_PIPELINE_BACKWARD = (
-    "recv_backward",
-    "send_backward",
-    "send_backward_recv_backward",
-    "send_forward_recv_backward",
-    "send_forward_backward_recv_forward_backward",
-)
-"""Where a pipeline stage waits for a gradient, and allocates its buffer. The rest of the schedule is forward."""
+_PIPELINE = {
+    "recv_forward": Stage.FORWARD,
+    "send_forward": Stage.FORWARD,
+    "send_forward_recv_forward": Stage.FORWARD,
+    "send_backward_recv_forward": Stage.FORWARD,
+    "recv_backward": Stage.BACKWARD,
+    "send_backward": Stage.BACKWARD,
+    "send_backward_recv_backward": Stage.BACKWARD,
+    "send_forward_recv_backward": Stage.BACKWARD,
+    "send_forward_backward_recv_forward_backward": Stage.BACKWARD,
+}
+"""Where a pipeline stage waits for another, and allocates the buffer that it receives into: the stage that needs it."""
 
 
 def install_seams(recorder: Recorder) -> None:
@@ -39,9 +43,9 @@ def install_seams(recorder: Recorder) -> None:
     _replace(schedules, "forward_step", functools.partial(_forward, recorder))
     _replace(schedules, "backward_step", functools.partial(_backward, recorder))
     _replace("megatron.core.tensor_parallel.random", "_fork_rng", functools.partial(_replay, recorder))
-    for name in _PIPELINE_BACKWARD:
+    for name, stage in _PIPELINE.items():
         communicator = "megatron.core.pipeline_parallel.p2p_communication:P2PCommunicator"
-        _replace(communicator, name, functools.partial(recorder.wrap, Stage.BACKWARD))
+        _replace(communicator, name, functools.partial(recorder.wrap, stage))
     for name in ("start_grad_sync", "finish_grad_sync"):
         buckets = "megatron.core.distributed.param_and_grad_buffer:_ParamAndGradBucketGroup"
         _replace(buckets, name, functools.partial(gradient_sync, recorder))

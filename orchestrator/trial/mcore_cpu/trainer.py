@@ -220,8 +220,6 @@ class _Trial:
         for chunk in self.chunks:
             chunk.zero_grad_buffer()
         self.optimizer.zero_grad()
-        # Between its forwards and backwards the schedule itself runs; what it holds then, the forwards left.
-        self.recorder.rest_in(Stage.FORWARD)
         losses = get_forward_backward_func()(
             forward_step_func=self._forward,
             data_iterator=self.batches if len(self.batches) > 1 else self.batches[0],
@@ -231,7 +229,6 @@ class _Trial:
             micro_batch_size=self.request.training.micro_batch_size,
             forward_only=False,
         )
-        self.recorder.rest_in(Stage.BETWEEN_STEPS)
         with self.recorder.stage(Stage.OPTIMIZER_STEP):
             updated, grad_norm, _ = self.optimizer.step()
         return losses, updated, grad_norm
