@@ -38,7 +38,7 @@ def match_key(row: Row) -> MatchKey:
 
 def request_fields(row: Row) -> dict[str, Any]:
     """The requested configuration without the fields that a key leaves out: two rows with equal ones asked alike."""
-    return kept(normalise(row.requested)) | {"memory_limit": row.memory_limit, "environment": dict(row.environment)}
+    return kept(normalise(row.requested))
 
 
 def join(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -59,9 +59,17 @@ def join(rows: Sequence[Row]) -> dict[str, list[Row]]:
     for row in rows:
         if keys[id(row)].by_request:
             alike = asked.get(digest(request_fields(row)), [])
-            nearest = max(((_nearness(member, row), key) for key, member in alike), default=None)
+            placed = [(_nearness(member, row), key) for key, member in alike if _same_surroundings(member, row)]
+            nearest = max(placed, default=None)
             groups.setdefault(nearest[1] if nearest else keys[id(row)].digest, []).append(row)
     return groups
+
+
+def _same_surroundings(member: Row, row: Row) -> bool:
+    """Environment and memory limit are the job's, and not part of a request; a row without attempt has none yet."""
+    if row.attempt is None:
+        return True
+    return dict(member.environment) == dict(row.environment) and member.memory_limit == row.memory_limit
 
 
 def _nearness(member: Row, row: Row) -> tuple[bool, float, str]:

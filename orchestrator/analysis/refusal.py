@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from orchestrator.analysis.comparison import Comparison, Group
@@ -27,7 +28,7 @@ def refuse_unmatched(comparison: Comparison, found: Found) -> None:
     if len(named) < 2:
         return
     differing = differences([group.key for group in named])
-    fields = [f"{item.field} ({' | '.join(_shown(value) for value in item.values)})" for item in differing[:_SHOWN]]
+    fields = [_difference(item.field, item.values) for item in differing[:_SHOWN]]
     more = f", and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     raise UsageError(
         f"These do not match, so deltas between them would mean nothing. They differ in: {'; '.join(fields)}{more}. "
@@ -52,6 +53,10 @@ def only_key(comparison: Comparison, beginning: str | None) -> Comparison:
 
 def _was_named(group: Group, found: Found) -> bool:
     return any(row.trial in found.trials or row.study in found.studies for line in group.lines for row in line.runs)
+
+
+def _difference(field: str, values: Sequence[object]) -> str:
+    return f"{ascii(field)[1:-1]} ({' | '.join(_shown(value) for value in values)})"
 
 
 def _shown(value: object) -> str:

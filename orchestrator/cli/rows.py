@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.config.errors import NothingQualifies
+
 if TYPE_CHECKING:
     from orchestrator.analysis.targets import Found
 
@@ -16,6 +18,7 @@ def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
 
     Raises:
         UsageError: a word names nothing.
+        NothingQualifies: nothing of it has run.
         EnvironmentFailure: the database cannot be read.
     """
     from orchestrator.analysis.targets import find_rows
@@ -29,4 +32,7 @@ def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
         for problem in collected.problems:
             print(f"warning: {plain(problem.message)}", file=sys.stderr)
     with answering.store as store, store.reading() as connection:
-        return find_rows(connection, words)
+        found = find_rows(connection, words)
+    if not found.rows:
+        raise NothingQualifies(f"Nothing of {', '.join(words) or 'this study'} has run yet.")
+    return found

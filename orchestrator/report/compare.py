@@ -154,7 +154,7 @@ def percent(fraction: float) -> str:
 
 def group_title(group: Group) -> str:
     first = group.first_row
-    ranks = f"{first.world_size} ranks" if first.world_size else None
+    ranks = f"{first.world_size} rank{'s' * (first.world_size > 1)}" if first.world_size else None
     window = f"iterations {first.steady_window[0]} to {first.steady_window[1]}" if first.steady_window else None
     device = " ".join(str(part) for part in (first.device_kind, first.device_name) if part)
     if first.origin == ORIGIN_PUBLISHED:

@@ -72,7 +72,7 @@ def _text(answer: Recommendation) -> list[str]:
             lines.append(
                 f"  against []: allocated {delta_text(chosen.peak_delta)}, time {delta_text(chosen.time_delta)}"
             )
-    lines += [f"  {verdict.text}" for verdict in answer.verdicts]
+    lines += [f"  {plain(verdict.text)}" for verdict in answer.verdicts]
     lines += [f"  warning: {plain(warning)}" for warning in answer.warnings]
     if answer.pick.losers:
         lines.append("why not the others:")

@@ -124,12 +124,12 @@ def _unfit(option: Option, limit: int | None) -> Loser | None:
     if option.peak_scope not in (ALL_RANKS, REPORTED_MAX):
         text = "its peak is not of every rank, so the hot one may be missing"
         return Loser(option, Loss.ONE_RANK_PEAK, text)
-    if option.step_ms is None:
-        return Loser(option, Loss.NO_TIME, "has no steady step time on record")
     if limit is not None and option.peak > limit:
         where = f" on rank {option.rank}" if option.rank is not None else ""
         text = f"peak {format_bytes(option.peak)}{where} is over {format_bytes(limit)}"
         return Loser(option, Loss.OVER_TARGET, text)
+    if option.step_ms is None:
+        return Loser(option, Loss.NO_TIME, "has no steady step time on record")
     return None
 
 

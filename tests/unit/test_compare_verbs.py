@@ -10,6 +10,8 @@ from written_results import write_study
 from orchestrator.cli.main import main
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import expand
+from orchestrator.store.database import open_store
+from orchestrator.store.plans import PlannedRow, new_plan, write_plan
 
 
 @pytest.fixture
@@ -92,6 +94,15 @@ def test_compare_collects_first_and_says_cpu(results, capsys):
     assert code == 0
     assert "device: cpu. These rows were measured on a CPU" in text
     assert "one label: mlp, moe = moe + mlp" in text
+
+
+def test_a_trial_that_has_not_run_is_an_answer_of_its_own(results, capsys):
+    assert main(["collect"]) == 0
+    row = PlannedRow("f" * 20, "[mlp]", "mcore_cpu", 2, {"recompute_granularity": "selective"})
+    with open_store(results / "store.sqlite", write=True) as store, store.writing() as connection:
+        write_plan(connection, new_plan("later", [row]))
+    assert main(["compare", "f" * 20]) == 3
+    assert "has run yet" in capsys.readouterr().err
 
 
 def test_compare_as_json_has_bytes_and_fractions(results, capsys):

@@ -10,13 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from measured_rows import row
 
+from orchestrator.analysis.command import Commands
 from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.diagnosis import diagnose
+from orchestrator.analysis.failure_rules import FAILURE_TABLE
+from orchestrator.analysis.further_rules import FURTHER_RULES
 from orchestrator.analysis.published_tables import published_rows
+from orchestrator.analysis.recommend import recommend
 from orchestrator.report.compare import print_comparison
+from orchestrator.report.diagnose import print_findings
 from orchestrator.report.export_card import card_yaml
 from orchestrator.report.export_markdown import code, escaped, markdown
 from orchestrator.report.export_rows import FIELDS, records
 from orchestrator.report.export_table import csv_text, parquet_bytes
+from orchestrator.report.recommend import print_recommendation
 
 HOSTILE = [
     '=HYPERLINK("http://x")',
@@ -55,6 +62,9 @@ def test_hostile_names_are_shown_as_text_everywhere(hostile):
     comparison = compare([row(name=hostile, study=hostile), row([hostile], evidence=(hostile,))])
     stream = io.StringIO()
     print_comparison(comparison, stream)
+    for recommendation in recommend(comparison, target=10**12):
+        print_recommendation(recommendation, stream)
+    print_findings(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), Commands(hostile, (hostile,))), stream)
     for text in (stream.getvalue(), csv_text(records(comparison)), markdown(comparison), card_yaml(comparison)):
         assert "\x1b" not in text
         assert "\u202e" not in text

@@ -80,6 +80,11 @@ def test_of_two_software_versions_an_early_failure_joins_its_own_job():
     assert join([new, failed, old])[match_key(old).digest] == [old, failed]
 
 
+def test_an_early_failure_under_other_allocator_settings_stays_alone():
+    environment = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert len(join([row(), early_failure(["moe"], environment=environment)])) == 2
+
+
 @given(st.dictionaries(st.text(min_size=1), st.one_of(st.none(), st.integers(), st.text(), st.booleans())))
 def test_the_order_of_fields_changes_no_key(model):
     turned = dict(reversed(model.items()))

@@ -161,3 +161,8 @@ def test_the_answer_ends_with_lines_to_paste():
     )
     assert "'model.recompute_modules=[moe_act]'" in answer.bridge
     assert "recompute_modules=[moe_act]" in answer.ours
+
+
+def test_a_row_without_a_time_is_refused_for_its_peak_first():
+    answer = pick([option("moe", 20, None), option("mlp", 5, None)], target=10)
+    assert {loser.option.name: loser.why for loser in answer.losers} == {"moe": Loss.OVER_TARGET, "mlp": Loss.NO_TIME}

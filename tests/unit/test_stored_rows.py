@@ -3,12 +3,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from written_results import write_study
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.publish import import_rows
 from orchestrator.analysis.published_tables import published_rows, published_tables
 from orchestrator.analysis.stored import study_rows
+from orchestrator.report.compare import footnotes
+from orchestrator.store.collect import collect
 from orchestrator.store.database import open_store
+from orchestrator.store.plans import PlannedRow, new_plan, write_plan
 
 
 @pytest.fixture
@@ -39,3 +43,20 @@ def test_importing_twice_doubles_nothing(store):
 
 def test_a_study_that_nobody_asked_for_has_no_rows(store):
     assert read(store, "'; DROP TABLE trials; --") == []
+
+
+def test_a_rejected_candidate_stands_beside_the_rows_that_asked_for_the_same(tmp_path):
+    results = tmp_path / "results"
+    write_study(results, "demo", [[], ["moe"]], batch="job-1")
+    with open_store(results / "store.sqlite", write=True) as opened:
+        collect(opened, results)
+        with opened.reading() as connection:
+            requested = study_rows(connection, "demo")[0].requested
+        refused = {**requested, "recompute_modules": ["shared_experts"]}
+        row = PlannedRow("f" * 20, "[shared_experts]", "mcore_cpu", 2, refused, status="rejected", reasons=["overlap"])
+        with opened.writing() as connection:
+            write_plan(connection, new_plan("demo", [row]))
+        (group,) = compare(read(opened, "demo")).groups
+    line = group.lines[-1]
+    assert (line.text, line.label, line.decided.evidence) == ("shared_experts", "rejected", ("overlap",))
+    assert "shared_experts: overlap" in footnotes(group)
