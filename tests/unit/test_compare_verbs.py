@@ -14,14 +14,20 @@ from orchestrator.store.database import open_store
 from orchestrator.store.plans import PlannedRow, new_plan, write_plan
 
 
-@pytest.fixture
-def database(tmp_path, monkeypatch):
-    """A database with the published tables, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
-    path = str(tmp_path / "evidence.sqlite")
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A database with the published tables."""
+    path = str(tmp_path_factory.mktemp("published") / "evidence.sqlite")
     assert main(["import", "published", "--db", path]) == 0
     return path
+
+
+@pytest.fixture
+def database(published, tmp_path, monkeypatch):
+    """The published database, asked from an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
+    return published
 
 
 @pytest.fixture

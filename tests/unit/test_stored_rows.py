@@ -26,12 +26,12 @@ def read(store, study):
         return study_rows(connection, study)
 
 
-@pytest.mark.parametrize("table", published_tables())
-def test_a_published_table_comes_out_of_the_database_as_it_went_in(store, table):
-    rows = published_rows(table)
-    assert import_rows(store, rows) == (len(rows), 0)
-    read_back = [replace(row, ranks_reported=None) for row in read(store, f"published/{table}")]
-    assert compare(read_back) == compare(rows)
+def test_published_tables_come_out_of_the_database_as_they_went_in(store):
+    for table in published_tables():
+        rows = published_rows(table)
+        assert import_rows(store, rows) == (len(rows), 0)
+        read_back = [replace(row, ranks_reported=None) for row in read(store, f"published/{table}")]
+        assert compare(read_back) == compare(rows)
 
 
 def test_importing_twice_doubles_nothing(store):
