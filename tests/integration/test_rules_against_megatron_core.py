@@ -256,12 +256,12 @@ LATENT_ROPE = [{"model.multi_latent_attention": True, "model.apply_rope_fusion":
 class Oracle:
     """One Megatron Core in a process of its own."""
 
-    def __init__(self, first_on_path: Path | None) -> None:
+    def __init__(self, first_on_path: Path | None, program: str = "mcore_oracle.py") -> None:
         environment = dict(os.environ)
         if first_on_path is not None:
             environment["PYTHONPATH"] = str(first_on_path)
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(HERE / "mcore_oracle.py")],
+            [sys.executable, "-W", "ignore", str(HERE / program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -352,6 +352,50 @@ def test_rules_and_framework_accept_and_refuse_the_same(
         every = {finding.rule for finding, _ in findings if finding.kind is Kind.INVALID}
         explained = [name for name, (holds, _) in EXCEPTIONS.items() if holds(every, answer["message"] or "")]
         assert explained, (told, answer, refusing)
+
+
+LAYOUT_RULES = {"world-size", "world-size-experts", "vpp-needs-pp", "layers-pipeline", "batch-divides"}
+
+
+@pytest.fixture(scope="module")
+def groups_oracle() -> Iterator[Oracle]:
+    asked = Oracle(None, "mcore_groups_oracle.py")
+    yield asked
+    asked.close()
+
+
+@settings(
+    max_examples=400,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    asked=st.fixed_dictionaries(
+        {
+            "world_size": st.sampled_from([1, 2, 4, 6, 8, 12, 16]),
+            "tp": st.sampled_from([1, 1, 2, 3]),
+            "pp": st.sampled_from([1, 1, 2, 4]),
+            "vpp": st.sampled_from([None, None, 1, 2]),
+            "cp": st.sampled_from([1, 1, 2]),
+            "ep": st.sampled_from([1, 2, 4]),
+            "etp": st.sampled_from([None, 1, 2]),
+            "num_layers": st.sampled_from([2, 4, 6, 8]),
+            "micro_batch_size": st.sampled_from([1, 2]),
+            "global_batch_size": st.sampled_from([4, 6, 12, 16, 48]),
+        }
+    )
+)
+def test_layout_and_batch_are_refused_where_groups_stages_or_batches_cannot_be_made(
+    groups_oracle: Oracle, asked: dict[str, Any]
+) -> None:
+    told = {f"parallelism.{name}": asked[name] for name in ("world_size", "tp", "pp", "vpp", "cp", "ep", "etp")}
+    told |= {f"training.{name}": asked[name] for name in ("micro_batch_size", "global_batch_size")}
+    told |= {"model.num_layers": asked["num_layers"], "model.num_moe_experts": asked["ep"]}
+    answer = groups_oracle.ask(asked)
+    findings = check(Subject.of(as_request(told), Revision(groups_oracle.version)))
+    refusing = {finding.rule for finding, _ in findings if finding.rule in LAYOUT_RULES}
+    event("accepted" if answer["ok"] else "refused")
+    assert bool(refusing) != answer["ok"], (asked, answer, refusing)
 
 
 def test_every_field_that_a_rule_reads_is_compared_or_the_reason_is_given() -> None:

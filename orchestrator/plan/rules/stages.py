@@ -78,7 +78,11 @@ def _uneven(subject: Subject) -> str | None:
             "parallelism.pp"
         )
     if stages and layers % stages:
-        return f"the {layers} layers between the first and last stage are no multiple of the {stages} stages there"
+        return (
+            f"the {layers} layers between the first and last stage are no multiple of the {stages} stages there: "
+            "change model.num_layers_in_first_pipeline_stage, model.num_layers_in_last_pipeline_stage or "
+            "parallelism.pp"
+        )
     if stages and vpp is not None and layers // stages % vpp:
         return f"the {layers // stages} layers of a stage between are no multiple of parallelism.vpp={vpp}"
     return None
@@ -109,7 +113,7 @@ def _layout(subject: Subject) -> str | None:
     try:
         stages = parse_layout(asked)
     except LayoutError as error:
-        return str(error)
+        return f"parallelism.layout cannot be read: {error}"
     pp, vpp = subject.positive("pipeline_model_parallel_size"), subject["virtual_pipeline_model_parallel_size"]
     if len(stages) % pp:
         return f"parallelism.layout has {len(stages)} stages, no multiple of parallelism.pp={pp}"
