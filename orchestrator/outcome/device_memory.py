@@ -63,9 +63,13 @@ class DeviceMemory:
 
 def read_device_memory(message: str) -> DeviceMemory:
     """The numbers in an out-of-memory message of any torch release; all None where it has none."""
-    capacity = _size(rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity|free of {_SIZE}", message)
-    free = _size(rf"of which {_SIZE} is free|{_SIZE} free\b", message)
-    allocated = _size(rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated", message)
+    capacity = _size(
+        rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity|free of {_SIZE}|Device limit *: {_SIZE}", message
+    )
+    free = _size(rf"of which {_SIZE} is free|{_SIZE} free\b|Free \(according to CUDA\) *: {_SIZE}", message)
+    allocated = _size(
+        rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated|Currently allocated *: {_SIZE}", message
+    )
     unallocated = _size(rf"{_SIZE} is reserved by PyTorch but unallocated|{_SIZE} cached\b", message)
     reserved = _size(rf"{_SIZE} reserved in total", message)
     if reserved is None and allocated is not None and unallocated is not None:
@@ -73,13 +77,16 @@ def read_device_memory(message: str) -> DeviceMemory:
     ours, others = _processes(message, capacity, free, reserved)
     device = re.search(r"\b(?:GPU|NPU|XPU|device) (\d+)", message)
     return DeviceMemory(
-        requested=_size(rf"[Tt]ried to allocate {_SIZE}|[Ff]ailed to CUDA (?:m|c)alloc(?: async)? {_SIZE}", message),
+        requested=_size(
+            rf"[Tt]ried to allocate {_SIZE}|[Ff]ailed to CUDA (?:m|c)alloc(?: async)? {_SIZE}|Requested *: {_SIZE}",
+            message,
+        ),
         capacity=capacity,
         free=free,
         allocated=allocated,
         reserved=reserved,
         private_pools=_size(rf"{_SIZE} allocated in private pools", message),
-        limit=_size(rf"{_SIZE} allowed", message),
+        limit=_limit(message, capacity),
         this_process=ours,
         other_processes=others,
         device=int(device.group(1)) if device else None,
@@ -143,6 +150,12 @@ def _processes(
         return None, sum(listed)
     ours = min(candidates)
     return ours, sum(listed) - ours
+
+
+def _limit(message: str, capacity: int | None) -> int | None:
+    """The cap set for this process; an unset one is printed as 16 EiB by the asynchronous allocator."""
+    limit = _size(rf"{_SIZE} allowed|PyTorch limit \([^)]*\) *: {_SIZE}", message)
+    return None if limit is not None and capacity is not None and limit > capacity else limit
 
 
 def _size(pattern: str, message: str) -> int | None:

@@ -95,7 +95,7 @@ CONTAINERS = (
     FrameRule(
         "frame.evaluate",
         Stage.EVALUATE,
-        r"evaluate\w*|_?evaluation_loop|(?:run_|_run_)?validation(?:_step|_epoch|_loop)?|_run_validation|run_eval\w*|"
+        r"(?!\w*(?:data|build|config|args|provider))\w*(?:evaluat|validation)\w*|run_eval\w*|"
         r"eval_(?:step|epoch|loop|batch)|prediction_step|validate_epoch|valid(?:ation)?_epoch|test_step|on_validation\w*|"
         r"_run_sanity_check",
     ),

@@ -55,6 +55,8 @@ def judge_exception(
     texts = [f"{kind}: {message}".strip(": "), *chain]
     headline = (texts[0].splitlines() or [""])[0]
     found = judge_text([line for text in texts for line in text.splitlines()], where.stage)
+    if found is not None and found.memory is not None:
+        found = with_numbers_of(found, "\n".join(texts))
     code = frames[-1].code if frames else ""
     if any(word in code for word in _PINNING) and ("CUDA error" in message or "out of memory" in message):
         found = Verdict(Cause.HOST_OOM, Weight.ROOT, where.stage, ("host.pinned-memory",), headline)
@@ -70,6 +72,18 @@ def located(verdict: Verdict, where: Located) -> Verdict:
     if where.rule is None:
         return verdict
     return replace(verdict, rules=(*verdict.rules, where.rule), frame=where.frame)
+
+
+def with_numbers_of(verdict: Verdict, text: str) -> Verdict:
+    """The verdict on a full device by the numbers in a message of several lines."""
+    memory = read_device_memory(text)
+    if verdict.cause not in (Cause.DEVICE_OOM, Cause.FRAGMENTATION, Cause.SHARED_GPU) or memory.requested is None:
+        return verdict
+    cause = cause_of_full_device(memory)
+    rules = tuple(rule for rule in verdict.rules if not rule.startswith("device.arithmetic"))
+    if cause is not Cause.DEVICE_OOM:
+        rules = (rules[0], f"device.arithmetic-{cause}", *rules[1:])
+    return replace(verdict, cause=cause, memory=memory, rules=rules)
 
 
 def _is_refusal(name: str, stage: Stage) -> bool:

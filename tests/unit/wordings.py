@@ -321,6 +321,19 @@ OUT_OF_MEMORY = (
         Cause.SHARED_GPU,
         Stage.DISTRIBUTED_INIT,
     ),
+    Case(
+        "the asynchronous allocator prints its numbers on lines of their own",
+        prefixed(
+            "[rank1]: ",
+            "torch.cuda.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of "
+            "memory)\nCurrently allocated     : 20.00 GiB\nRequested               : 2.00 GiB\nDevice limit : 79.15 GiB"
+            "\nFree (according to CUDA): 512.00 MiB\nPyTorch limit (set by user-supplied memory fraction)\n  "
+            "                      : 17179869184.00 GiB",
+        ),
+        Cause.DEVICE_OOM,
+        None,
+        1,
+    ),
     Case("an accelerator error", "torch.AcceleratorError: CUDA error: out of memory", Cause.DEVICE_OOM),
     Case(
         "an old torch",
@@ -347,8 +360,7 @@ OUT_OF_MEMORY = (
         "NCCL's last error is the cause behind torch's",
         raised(
             "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp, unhandled cuda error, NCCL "
-            "version 2.21.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of "
-            "memory'",
+            "2.21.5\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 'out of memory'",
             *TRAIN_STEP,
             (f"{MEGATRON}/distributed/param_and_grad_buffer.py", "start_grad_sync"),
         ),
@@ -364,7 +376,7 @@ OUT_OF_MEMORY = (
     ),
     Case(
         "the job's time limit after a full device",
-        f"[rank2]: {OOM}\nslurmstepd: error: *** STEP 42.0 ON node01 CANCELLED AT 2025-12-03T14:53 DUE TO TIME LIMIT ***",
+        f"[rank2]: {OOM}\nslurmstepd: error: *** STEP 42.0 ON node01 CANCELLED AT 2025-12-03T14 DUE TO TIME LIMIT ***",
         Cause.DEVICE_OOM,
         None,
         2,
@@ -376,6 +388,35 @@ OUT_OF_MEMORY = (
         Cause.DEVICE_OOM,
         Stage.FORWARD,
         5,
+    ),
+    Case(
+        "a traceback as rich draws it",
+        "╭───────────── Traceback (most recent call last) ─────────────╮\n"
+        f"│ {SITE}/deepspeed/runtime/engine.py:330 │\n│ in __init__ │\n│ ❱ 330 │   self._configure_optimizer() │\n"
+        f"│ {SITE}/deepspeed/runtime/zero/stage3.py:357 in initialize_optimizer_states │\n│ ❱ 357 │   step() │\n"
+        f"╰──────────────────────────────╯\n{OOM.removeprefix('torch.')}",
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_INIT,
+    ),
+    Case(
+        "a traceback as notebooks print it",
+        f"File {SITE}/megatron/core/optimizer/clip_grads.py:118, in clip_grad_norm(parameters, max_norm)\n"
+        f"    117 x\n--> 118 y\n\n{OOM}",
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_STEP,
+    ),
+    Case(
+        "a traceback that begins behind a progress bar",
+        "  0%|          | 0/247 [00:00<?, ?it/s]" + prefixed("[rank2]: ", raised(OOM, *BACKWARD)),
+        Cause.DEVICE_OOM,
+        Stage.BACKWARD,
+        2,
+    ),
+    Case(
+        "a traceback whose every line a logger wrapped",
+        prefixed("2023-09-14 21:27:58.000 [INFO] [Driver] ", raised(OOM, *OPTIMIZER)),
+        Cause.DEVICE_OOM,
+        Stage.OPTIMIZER_STEP,
     ),
     Case(
         "ray wraps it",
@@ -400,6 +441,12 @@ HEALTH = (
     Case(
         "a caught failure that training survived",
         f"{iterations(1, 2)}\n{raised(OOM, *FORWARD, LAYER)}\n{iterations(3, 4, 5)}",
+        Cause.NONE,
+    ),
+    Case(
+        "source code that names it",
+        'except RuntimeError as e:\n  if "out of memory" in str(e):\n    raise RuntimeError("CUDA out of memory")\n'
+        + iterations(1, 2),
         Cause.NONE,
     ),
     Case(
@@ -458,6 +505,8 @@ OTHERS = (
         None,
         3,
     ),
+    Case("an exit code of a container", "srun: error: node01: task 2: Exited with exit code 137", Cause.CRASH, None, 2),
+    Case("a compiler of kernels", "RuntimeError: Triton Error [CUDA]: out of memory", Cause.DEVICE_OOM),
     Case("a device-side assertion", "RuntimeError: CUDA error: device-side assert triggered", Cause.ILLEGAL_ACCESS),
     Case(
         "a GPU off the bus",
@@ -485,6 +534,19 @@ OTHERS = (
         "SIGKILL alone proves little",
         "torch/distributed/elastic/api.py:874] failed (exitcode: -9) local_rank: 0",
         Cause.CRASH,
+    ),
+    Case(
+        "SIGKILL by another launcher",
+        "[ERROR] [launch.py:324:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9",
+        Cause.CRASH,
+    ),
+    Case(
+        "a rendezvous that never came about",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: k "
+        "(world_size=8)",
+        Cause.COMMUNICATION,
+        Stage.DISTRIBUTED_INIT,
+        0,
     ),
     Case(
         "a worker's shared memory",

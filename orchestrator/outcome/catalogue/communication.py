@@ -16,7 +16,8 @@ COMMUNICATION_RULES = (
             "monitoredBarrier",
             "Timeout at NCCL work",
         ),
-        r"Watchdog caught collective operation timeout|Timeout at NCCL work|watchdog got stuck|[Hh]eartbeat monitor timed out|"
+        r"Watchdog caught collective operation timeout|Timeout at NCCL work|watchdog got stuck|"
+        r"[Hh]eartbeat monitor timed out|"
         r"monitoredBarrier.*(?:timed out|received errors|failed)|failed to pass monitoredBarrier",
         "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=305, OpType=ALLREDUCE, NumelIn=1, "
         "NumelOut=1, Timeout(ms)=600000) ran for 600381 milliseconds before timing out.",
@@ -47,6 +48,7 @@ COMMUNICATION_RULES = (
         Cause.COMMUNICATION,
         (
             "endezvous",
+            "store based barrier",
             "TCPStore",
             "client socket",
             "server socket",
@@ -55,7 +57,8 @@ COMMUNICATION_RULES = (
             "waiting for clients",
         ),
         r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
-        r"DistStoreError|DistNetworkError|TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
+        r"DistStoreError|DistNetworkError|Timed out initializing process group in store based barrier|"
+        r"TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
         "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
         "connect to "
         "(node01, 29500).",

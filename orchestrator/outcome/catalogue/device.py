@@ -47,8 +47,8 @@ DEVICE_RULES = (
     Rule(
         "device.nccl-cuda-failure",
         Cause.NCCL_OOM,
-        ("uda failure",),
-        r"[Cc]uda failure(?: \d+)?:? ?'?out of memory",
+        ("uda failure", "NCCL"),
+        r"[Cc]uda failure(?: \d+)?:? ?'?out of memory|\bNCCL\b.*\bout of memory\b",
         "node01:47604:53083 [0] include/alloc.h:103 NCCL WARN Cuda failure 2 'out of memory'",
     ),
     Rule(
@@ -74,6 +74,7 @@ DEVICE_RULES = (
         Cause.DEVICE_OOM,
         ("out of memory", "OUT_OF_MEMORY", "ErrorMemoryAllocation", "hipErrorOutOfMemory"),
         r"(?:CUDA|HIP|XPU|NPU)(?: driver| runtime)? [Ee]rror[^\n]{0,160}?\bout of memory|"
+        r"Triton Error \[\w+\]: out of memory|"
         r"THCudaCheck FAIL.*out of memory|"
         r"cuda runtime error \(2\)|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|"
         r"cudaMalloc(?:Async)? failed.{0,40}out of memory|cuMem(?:Create|Alloc|Map)\w*.{0,60}out of memory",

@@ -18,12 +18,30 @@ NUMBERS_RULES = (
     Rule(
         "numbers.local-loss",
         Cause.NON_FINITE,
-        ("local forward loss", "oss is ", "oss=", "oss became"),
+        ("local forward loss", "oss is ", "oss=", "oss became", "oss was"),
         r"(?i)(?:nan|inf)\w* in local forward loss|\bloss (?:is|became|was) (?:nan|inf|not finite|infinite)|"
         r"\bloss=(?:nan|inf)\b",
         "ValueError: Rank 3, node node01, device 3, iteration 12: Unexpected result nan "
         "(message='found NaN in local forward loss calculation')",
         stage=Stage.FORWARD,
+    ),
+    Rule(
+        "numbers.gradient",
+        Cause.NON_FINITE,
+        ("rad norm", "radient", "rad_norm"),
+        r"(?i)\bgrad(?:ient)?s?(?:[ _]norm)? (?:is|are|was|became|contains?) (?:nan|inf|not finite|non-finite)|"
+        r"\b(?:nan|inf)s? (?:found |detected )?in (?:the )?(?:local )?grad|non-finite (?:norm|gradient)",
+        "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite gradient",
+        stage=Stage.GRAD_SYNC,
+    ),
+    Rule(
+        "numbers.detected",
+        Cause.NON_FINITE,
+        ("nan", "NaN", "inf", "Inf", "NAN"),
+        r"(?i)\b(?:found|detected|encountered|got) (?:a )?(?:nan|inf)s?\b|"
+        r"\b(?:nan|inf(?:inite)?|non-finite) (?:loss|values?)(?: was| were)? (?:detected|found|encountered)|"
+        r"\bloss is nan\b",
+        "RuntimeError: Detected NaN in the loss of step 12, stopping.",
     ),
     Rule(
         "numbers.unexpected-result",

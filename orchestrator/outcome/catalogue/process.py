@@ -31,8 +31,23 @@ PROCESS_RULES = (
     Rule(
         "process.killed",
         Cause.CRASH,
-        ("exitcode", "SIGKILL", "Killed", "exited on signal", "(Killed)"),
-        r"exitcode *: *-(?:9|11|7|4|8)\b|signal 9 \(SIGKILL\) received|exited on signal (?:9|11|7|4|8)\b|"
+        (
+            "exitcode",
+            "SIG",
+            "Killed",
+            "exited on signal",
+            "(Killed)",
+            "return code = -",
+            "code 137",
+            "code 139",
+            "code: 137",
+            "code: 139",
+        ),
+        r"exitcode *: *-(?:9|11|7|4|8)\b|return code = -(?:9|11|7|4|8)\b|died with <Signals\.SIG(?:KILL|SEGV|"
+        r"BUS|FPE|ILL)|"
+        r"terminated with signal SIG(?:KILL|SEGV|BUS|FPE|ILL)|signal 9 \(SIGKILL\) received|"
+        r"exited on signal (?:9|11|7|4|8)\b|"
+        r"exit(?:ed with (?:exit )?|[ -]?)code:? (?:137|139)\b|"
         r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|^\S*: line \d+: +\d+ Killed\b",
         "torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 7331)",
         weight=Weight.SIGNAL,
@@ -51,8 +66,10 @@ PROCESS_RULES = (
     Rule(
         "process.aborted",
         Cause.CRASH,
-        ("exitcode", "SIGABRT", "Aborted", "terminate called"),
-        r"exitcode *: *-6\b|signal 6 \(SIGABRT\)|tasks? [\d,-]+: Aborted|^Aborted\b|terminate called (?:after|"
+        ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "code 134"),
+        r"exitcode *: *-6\b|return code = -6\b|<Signals\.SIGABRT|terminated with signal SIGABRT|"
+        r"signal 6 \(SIGABRT\)|xited with exit code 134\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
+        r"terminate called (?:after|"
         r"without)",
         "srun: error: node01: task 3: Aborted (core dumped)",
         weight=Weight.ECHO,
@@ -78,6 +95,7 @@ PROCESS_RULES = (
             "MPI_ABORT",
             "Terminated",
         ),
+        r"CalledProcessError: .*non-zero exit status|Process(?:Raised|Exited)Exception|return code = (?:[1-9]|-15)|"
         r"closing signal SIGTERM|via Signals\.SIGTERM|exitcode *: *(?:[1-9]\d*|-15|-2)\b|[Ee]xited with exit code|"
         r"ChildFailedError|MPI_ABORT was invoked|tasks? [\d,-]+: Terminated|signal 15 \(SIGTERM\)",
         "srun: error: node01: task 3: Exited with exit code 1",

@@ -9,17 +9,27 @@ SCHEDULER_RULES = (
     Rule(
         "scheduler.preempted",
         Cause.PREEMPTED,
-        ("DUE TO PREEMPTION", "reempted", "PREEMPTED", "reemption notice"),
+        ("PREEMPT", "reempt"),
         r"DUE TO PREEMPTION|\bState=PREEMPTED|\b(?:[Jj]ob|[Ii]nstance|[Nn]ode|[Ss]tep)\b.{0,40}\bpreempted\b|"
-        r"[Pp]reemption notice",
+        r"(?:[Rr]eceived|[Gg]ot|[Cc]aught|due to|by) (?:a )?preempti|[Pp]reemption (?:notice|signal|imminent|"
+        r"detected)",
         "slurmstepd: error: *** JOB 32391783 ON node01 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
     ),
     Rule(
         "scheduler.node-failure",
         Cause.NODE_FAILURE,
-        ("Node failure", "NODE FAILURE", "NODE_FAIL", "BOOT_FAIL", "NodeDiedError", "not responding", "node fail"),
+        (
+            "Node failure",
+            "NODE FAILURE",
+            "NODE_FAIL",
+            "BOOT_FAIL",
+            "NodeDiedError",
+            "not responding",
+            "node fail",
+            "marked dead",
+        ),
         r"[Nn]ode failure on|DUE TO (?:TO )?NODE FAIL|\bNODE_FAIL\b|\bBOOT_FAIL\b|NodeDiedError|"
-        r"srun: error: .*\bnot responding\b",
+        r"srun: error: .*\bnot responding\b|node with node id: .*marked dead",
         "salloc: error: Node failure on worker-1",
     ),
     Rule(

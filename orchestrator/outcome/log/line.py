@@ -12,12 +12,13 @@ _ANSI = re.compile(rb"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d+)?)"
 _DATE = rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _]{_CLOCK}"
-_STAMPS = (
+_BAR = re.compile(r"^.*\b(?:it/s|s/it)(?:, [^\]]*)?\](?=\S)")
+"""A progress bar that something was printed behind without a line break."""
+_WRAPPINGS = (
     re.compile(rf"^[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ :|,-]*(?:(?:stdout|stderr) [FP] )?"),
     re.compile(rf"^\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
     re.compile(rf"^\[?{_CLOCK}\]?[ :|-]+"),
-)
-_PREFIXES = (
+    re.compile(r"^\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
     re.compile(r"^(?:> ?)+"),
     re.compile(r"^\[rank(?P<rank>\d+)\]: ?"),
     re.compile(r"^\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
@@ -26,18 +27,25 @@ _PREFIXES = (
     re.compile(r"^\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
     re.compile(r"^(?P<actor>[a-z][\w.-]*-\d+) +\| "),
     re.compile(r"^\[(?:R|r)ank ?(?P<rank>\d+)\] "),
+    re.compile(r"^ *(?P<rank>\d{1,5}): ?$"),
 )
+"""Time stamps, levels and prefixes of launchers and collectors."""
+_MOST_WRAPPINGS = 8
 _NCCL = re.compile(r"^(?P<actor>[\w.-]+:\d+):\d+ \[(?P<local>\d+)\] ")
 _RANK_INSIDE = re.compile(
     r"\b[Rr]ank[ :=#]? ?(?P<rank>\d+)\b|^ *rank +: (?P<elastic>\d+) \(local_rank|: error: \S+: tasks? (?P<task>\d+)"
 )
-_BARE_NUMBER = re.compile(r"^ *(\d{1,5}): ?$")
 
 _WARNING = re.compile(
     r"^(?:\[W\d{3,4} |W\d{3,4} )|^.{0,80}?(?:\bWARN(?:ING)?\b(?<!NCCL WARN)|\b\w*Warning:|\[W\]|\[NeMo W )"
 )
 _INFORMATION = re.compile(r"^(?:\[I\d{3,4} |I\d{3,4} )|^.{0,60}?(?:\bINFO\b(?<!NCCL INFO)|\bDEBUG\b|\[NeMo I )")
-_ECHOED_SETTING = re.compile(r"^\s*(?:[\w.-]+ \.{3,} |\+{1,3} |export |#|[\w.-]+: (?:true|false|null|\d+)$|--[\w-]+)")
+_ECHOED_SETTING = re.compile(
+    r"^\s*(?:[\w.-]+ \.{3,} |\+{1,3} |export |#|[a-z][\w.-]*: (?:true|false|null|\d+)$|--[\w-]+)"
+)
+_CODE = re.compile(
+    r"^\s*(?:raise [\w.]+\(|except\b.*:|(?:el)?if .*:$|return \w|def \w+\(|class \w+.*:$|import \w|from [\w.]+ import )"
+)
 
 
 @dataclass(frozen=True)
@@ -74,57 +82,72 @@ def without_colours(block: bytes) -> bytes:
 
 def peel(raw: str) -> LogLine:
     """Take prefixes and time stamps off a line without its line break, in whatever order they come."""
-    text = raw[:MAX_LINE].rstrip()
-    rank = local = None
-    stream: list[str] = []
-    moment: Moment | None = None
-    warning = information = False
-    for _ in range(8):
-        stamp = next((match for pattern in _STAMPS if (match := pattern.match(text)) is not None), None)
-        if stamp is not None:
-            moment = moment or _moment(stamp)
-            warning = warning or stamp.groupdict().get("level") == "W"
-            information = information or stamp.groupdict().get("level") == "I"
-            text = text[stamp.end() :]
-            continue
-        prefix = next((match for pattern in _PREFIXES if (match := pattern.match(text)) is not None), None)
-        if prefix is None:
-            bare = _BARE_NUMBER.match(text)
-            if bare is None:
-                break
-            rank, text = int(bare.group(1)) if rank is None else rank, ""
+    peeling = _Peeling(_BAR.sub("", raw[:MAX_LINE].rstrip(), count=1))
+    for _ in range(_MOST_WRAPPINGS):
+        if not peeling.take_one():
             break
-        found = prefix.groupdict()
-        if found.get("rank") is not None:
-            rank = int(found["rank"])
-        elif found.get("local") is not None and local is None:
-            local = int(found["local"])
-        if found.get("actor") is not None:
-            stream.append(found["actor"])
-        text = text[prefix.end() :]
-    if rank is not None:
-        stream = [f"rank {rank}"]
-    elif local is not None:
-        stream.append(f"local {local}")
-    nccl = _NCCL.match(text)
-    if nccl is not None and local is None:
-        local = int(nccl.group("local"))
-        if rank is None:
-            stream.append(nccl.group("actor"))
-    return LogLine(
-        text=text,
-        stream="/".join(stream),
-        rank=rank,
-        local=local,
-        moment=moment,
-        warning=warning or _WARNING.match(text) is not None,
-        information=information or _INFORMATION.match(text) is not None,
-    )
+    return peeling.result()
+
+
+class _Peeling:
+    """A line while its wrappings are taken off."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.rank: int | None = None
+        self.local: int | None = None
+        self.actors: list[str] = []
+        self.moment: Moment | None = None
+        self.warning = False
+        self.information = False
+
+    def take_one(self) -> bool:
+        """Take the outermost wrapping off, if there is one."""
+        for pattern in _WRAPPINGS:
+            match = pattern.match(self.text)
+            if match is not None:
+                self._learn(match)
+                self.text = self.text[match.end() :]
+                return True
+        return False
+
+    def _learn(self, match: re.Match[str]) -> None:
+        found = {name: value for name, value in match.groupdict().items() if value is not None}
+        level = found.get("level", "")
+        self.warning = self.warning or level.startswith("W")
+        self.information = self.information or level in ("I", "INFO", "DEBUG")
+        if "hour" in found and self.moment is None:
+            self.moment = _moment(found)
+        if "rank" in found:
+            self.rank = int(found["rank"])
+        elif "local" in found and self.local is None:
+            self.local = int(found["local"])
+        if "actor" in found:
+            self.actors.append(found["actor"])
+
+    def result(self) -> LogLine:
+        stream = [f"rank {self.rank}"] if self.rank is not None else self.actors
+        if self.rank is None and self.local is not None:
+            stream.append(f"local {self.local}")
+        nccl = _NCCL.match(self.text)
+        if nccl is not None and self.local is None:
+            self.local = int(nccl["local"])
+            if self.rank is None:
+                stream.append(nccl["actor"])
+        return LogLine(
+            text=self.text,
+            stream="/".join(stream),
+            rank=self.rank,
+            local=self.local,
+            moment=self.moment,
+            warning=self.warning or _WARNING.match(self.text) is not None,
+            information=self.information or _INFORMATION.match(self.text) is not None,
+        )
 
 
 def is_echoed_setting(text: str) -> bool:
-    """Whether a line repeats a setting, a command or a comment: names in it are not events."""
-    return _ECHOED_SETTING.match(text) is not None
+    """Whether a line repeats a setting, a command, a comment or source code: names in it are not events."""
+    return _ECHOED_SETTING.match(text) is not None or _CODE.match(text) is not None
 
 
 def rank_in(text: str) -> int | None:
@@ -146,10 +169,9 @@ def rank_of_file(name: str) -> int | None:
 _DAYS = (0, 31, 60, 91, 121, 152, 182, 213, 244, 274, 305, 335)
 
 
-def _moment(stamp: re.Match[str]) -> Moment | None:
-    found = stamp.groupdict()
+def _moment(found: dict[str, str]) -> Moment | None:
     seconds = int(found["hour"]) * 3600 + int(found["minute"]) * 60 + float(found["second"].replace(",", "."))
-    if found.get("month") is None:
+    if "month" not in found:
         return Moment(False, seconds)
     month = int(found["month"])
     if not 1 <= month <= 12:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _CAPITAL = (
-    r'File "|Traceback|Error|ERROR|Exception|Fatal|Exit|E\d{4} |\[E\d|ECC|'
+    r'File ["/]|Traceback|Error|ERROR|Exception|Fatal|Exit|E\d{4} |\[E\d|ECC|'
     r"NCCL WARN|NCCL INFO init\.cc|NVRM|NVLink|Xid|NODE_FAIL|NODE FAIL|Node failure|No space left|NaN\b|NAN\b|INF\b|"
     r"CANCELLED|Connection|Current thread|Caught signal|Cannot|Cuda failure|CUBLAS_STATUS|CUDNN_STATUS|"
     r"SIG[A-Z]|Signal|Segfault|Segmentation|Socket|Stack \(most|State=|"
@@ -27,6 +27,7 @@ SMALL = tuple(
         "failed",
         "out of memory",
         "exitcode",
+        "return code = -",
         "killed",
         "signal",
         "timed out",

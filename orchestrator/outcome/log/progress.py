@@ -32,7 +32,8 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
     (
         "mark.evaluating",
         Stage.EVALUATE,
-        r"Evaluating (?:iter|on)\b|\bVal(?:id(?:ation)?)?\b[ :(][^\n]{0,60}%\||Validat(?:ing|ion DataLoader)\b|"
+        r"Evaluat(?:ing (?:iter|on)\b|ion +\[\d)|\bVal(?:id(?:ation)?)?\b[ :(][^\n]{0,60}%\||"
+        r"Validat(?:ing|ion DataLoader)\b|"
         r"(?i:starting validation|running (?:evaluation|validation)|\*+ running (?:evaluation|prediction))",
     ),
     ("mark.evaluated", None, r"validation loss at"),

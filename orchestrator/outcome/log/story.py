@@ -10,7 +10,7 @@ from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.frames import Located, SourceFrame, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
-from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of
+from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of, with_numbers_of
 from orchestrator.outcome.rule import Weight, first_match
 from orchestrator.vocabulary import Cause, Stage
 
@@ -22,11 +22,18 @@ _TRAILING_LINES = 60
 """Lines after an exception within which its frames may follow it."""
 
 _FILE = re.compile(r'^\s*(?:[|+] +)?File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
+_NOTEBOOK = re.compile(r"^\s*File (?P<file>/\S+?):(?P<line>\d+)(?:, in (?P<function>[\w.<>]+).*)?$")
+_BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
+_BOXED_NAME = re.compile(r"^│ in (?P<function>[\w<>]+)\s*│?$")
+_BOXED_CODE = re.compile(r"^│ +❱ +\d+ [│ ]*(?P<code>.*?)\s*│?$")
 _EXCEPTION = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|OutOfResources|Iteration)\w*"
     r"(?:\([\w.]+\))?)(?::\s*(?P<message>.*)|\s*)$"
 )
 _AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?)(?::\s(?P<message>.*)|:?\s*)$")
+_NUMBER_LINE = re.compile(
+    r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit)\b.*: "
+)
 _HEADER = "Traceback (most recent call last)"
 _REVERSED = re.compile(r"(?:Current thread|Thread) 0x\w+.*most recent call first|^Stack \(most recent call first\)")
 _IGNORED = re.compile(r"^\s*Exception ignored (?:in|while)")
@@ -45,9 +52,14 @@ class _Stream:
     reversed: bool = False
     expects_code: bool = False
     ignored: bool = False
+    boxed: bool = False
+    """Inside a traceback as rich draws it."""
     open: LogFinding | None = None
     """The last finding without frames of its own, which may follow it."""
     since_open: int = 0
+    counted: LogFinding | None = None
+    """A finding whose numbers stand on lines of their own behind it."""
+    numbers: str = ""
     last_where: Located | None = None
     since_exception: int = 0
     elastic_rank: int | None = None
@@ -63,6 +75,8 @@ class Story:
         self._streams: dict[str, _Stream] = {}
         self._expecting = 0
         self._summary = 0
+        self._boxes = 0
+        self._numbers = 0
         self.first_failure: int | None = None
         self.remarks = 0
         """Lines that name a failure and say that it was dealt with."""
@@ -71,7 +85,7 @@ class Story:
     @property
     def attentive(self) -> bool:
         """Whether the lines that follow belong to something that has begun, whatever words are in them."""
-        return self._expecting > 0 or self._summary > 0
+        return self._expecting > 0 or self._summary > 0 or self._boxes > 0 or self._numbers > 0
 
     def feed(self, raw: str, line: int, offset: int) -> None:
         """Take in one line without its line break."""
@@ -79,35 +93,43 @@ class Story:
         stream = self._stream(log.stream)
         stream.since_exception += 1
         stream.since_open += 1
-        if self._summary:
-            self._read_summary(log, stream)
-        frame = _FILE.match(log.text)
+        self._read_tables(log, stream)
+        frame = _FILE.match(log.text) or _NOTEBOOK.match(log.text)
         if stream.expects_code:
             stream.expects_code = False
             self._expecting -= 1
             if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
                 last = stream.frames[-1]
-                stream.frames[-1] = SourceFrame(last.file, last.function, log.text.strip(), last.line)
+                stream.frames[-1] = replace(last, code=log.text.strip())
                 return
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
-        elif _HEADER in log.text:
-            ignored = stream.ignored and not stream.frames
-            self._close(stream)
-            stream.headed, stream.ignored = True, ignored
-        elif _REVERSED.search(log.text):
-            self._close(stream)
-            stream.reversed = True
-        elif _IGNORED.match(log.text):
-            self._close(stream)
-            stream.ignored = True
-        elif not is_echoed_setting(log.text):
-            self._event(stream, log, line, offset)
+        elif not self._begin(stream, log):
+            if stream.boxed:
+                self._read_box(stream, log, line, offset)
+            elif not is_echoed_setting(log.text):
+                self._event(stream, log, line, offset)
 
     def end(self) -> None:
         """The log is over: what was left open is closed."""
         for stream in self._streams.values():
             self._close(stream)
+
+    def _begin(self, stream: _Stream, log: LogLine) -> bool:
+        """Whether a line is the headline of a traceback of some kind."""
+        if _HEADER in log.text:
+            ignored = stream.ignored and not stream.frames
+            self._close(stream)
+            stream.headed, stream.ignored = True, ignored
+            if log.text.startswith("╭"):
+                stream.boxed, self._boxes = True, self._boxes + 1
+            return True
+        is_reversed = _REVERSED.search(log.text) is not None
+        is_ignored = _IGNORED.match(log.text) is not None
+        if is_reversed or is_ignored:
+            self._close(stream)
+            stream.reversed, stream.ignored = is_reversed, is_ignored
+        return is_reversed or is_ignored
 
     def _stream(self, name: str) -> _Stream:
         stream = self._streams.get(name)
@@ -128,6 +150,25 @@ class Story:
         stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
         stream.expects_code = True
         self._expecting += 1
+
+    def _read_box(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
+        """A traceback that rich drew: paths and names of functions may stand on lines of their own."""
+        frame = _BOXED.match(log.text)
+        if frame is not None:
+            if not stream.frames:
+                stream.first_frame = (line, offset, log)
+            stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
+        elif not log.text.startswith("│"):
+            stream.boxed, self._boxes = False, self._boxes - 1
+            if not log.text.startswith("╰"):
+                self._event(stream, log, line, offset)
+        elif stream.frames:
+            name, code = _BOXED_NAME.match(log.text), _BOXED_CODE.match(log.text)
+            last = stream.frames[-1]
+            if name is not None and not last.function:
+                stream.frames[-1] = replace(last, function=name["function"])
+            elif code is not None:
+                stream.frames[-1] = replace(last, code=code["code"])
 
     def _event(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
         text = log.text.strip()
@@ -196,6 +237,8 @@ class Story:
             moment=log.moment,
             framed=framed or verdict.stage is not Stage.UNKNOWN,
         )
+        if "would exceed allowed memory" in log.text:
+            stream.counted, stream.numbers, self._numbers = finding, log.text, 24
         if not framed and verdict.weight <= Weight.WAITED:
             stream.open, stream.since_open = finding, 0
         elif framed:
@@ -222,14 +265,20 @@ class Story:
         verdict = _cut_short(frames)
         self._record(stream, verdict, log, line, offset, framed=True)
 
-    def _read_summary(self, log: LogLine, stream: _Stream) -> None:
-        """torchrun's table of failures names the rank that it saw fail first."""
-        self._summary -= 1
-        rank = re.match(r"^\s*(?:rank +: (\d+)|rank(\d+) \(local)", log.text)
-        if rank is not None:
-            stream.elastic_rank = int(rank.group(1) or rank.group(2))
-            if self.first_failure is None:
-                self.first_failure = stream.elastic_rank
+    def _read_tables(self, log: LogLine, stream: _Stream) -> None:
+        """torchrun's table of failures names the rank that it saw fail first; an allocator lists its numbers."""
+        if self._summary:
+            self._summary -= 1
+            rank = re.match(r"^\s*(?:rank +: (\d+)|rank(\d+) \(local)", log.text)
+            if rank is not None:
+                stream.elastic_rank = int(rank.group(1) or rank.group(2))
+                if self.first_failure is None:
+                    self.first_failure = stream.elastic_rank
+        if self._numbers:
+            self._numbers -= 1
+            if stream.counted is not None and _NUMBER_LINE.match(log.text):
+                stream.numbers += f"\n{log.text}"
+                stream.counted.verdict = with_numbers_of(stream.counted.verdict, stream.numbers)
 
 
 def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
