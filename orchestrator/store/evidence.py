@@ -28,8 +28,12 @@ _MOST_WORDS = 64
 LEFT_OUT = ("software", "effective")
 
 
-def pack(record: dict[str, Any]) -> bytes:
-    """A decoded record file in the form of the database."""
+def pack(record: dict[str, Any], kinds: dict[str, set[type]] | None = None) -> bytes:
+    """A decoded record file in the form of the database.
+
+    `kinds` is given the types of the values in each field of the stages by iteration; it stays empty where these
+    rows do not all have the same fields.
+    """
     head = {key: value for key, value in record.items() if key not in LEFT_OUT}
     body: list[bytes] = []
     if isinstance(head.get("stages"), list):
@@ -40,7 +44,7 @@ def pack(record: dict[str, Any]) -> bytes:
         if all(isinstance(one, list) for one in stages):
             head["iterations"] = {
                 "table": _pack_table([{**one, "stages": len(one["stages"])} for one in iterations], body),
-                "stages": _pack_table(list(chain.from_iterable(one["stages"] for one in iterations)), body),
+                "stages": _pack_table(list(chain.from_iterable(one["stages"] for one in iterations)), body, kinds),
             }
     text = json.dumps(head, separators=(",", ":")).encode()
     return _FORMAT + zlib.compress(b"".join((len(text).to_bytes(4, "little"), text, *body)), _LEVEL)
@@ -85,7 +89,9 @@ def rank_record(packed: bytes, software: dict[str, Any] | None, effective: dict[
     return decode(RankRecord, unpack(packed) | {"software": software or {}, "effective": effective})
 
 
-def _pack_table(rows: list[dict[str, Any]], body: list[bytes]) -> dict[str, Any]:
+def _pack_table(
+    rows: list[dict[str, Any]], body: list[bytes], kinds_of: dict[str, set[type]] | None = None
+) -> dict[str, Any]:
     """Rows of equal keys as columns; numbers of one type go to `body`, anything else stays JSON."""
     try:
         keys = list(rows[0]) if rows else []
@@ -95,8 +101,10 @@ def _pack_table(rows: list[dict[str, Any]], body: list[bytes]) -> dict[str, Any]
     except (TypeError, KeyError, AttributeError):
         return {"rows": rows}
     columns: list[Any] = []
-    for column in zip(*values, strict=True):
+    for key, column in zip(keys, zip(*values, strict=True), strict=True):
         kinds = set(map(type, column))
+        if kinds_of is not None:
+            kinds_of[key] = kinds
         if kinds == {float}:
             columns.append("d")
             body.append(_bytes(array("d", column)))

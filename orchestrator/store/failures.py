@@ -47,6 +47,8 @@ def _explain(error: DBAPIError, where: str, busy_seconds: float) -> EnvironmentF
         )
     if "database or disk is full" in text or "No space left" in text:
         return EnvironmentFailure(f"The disk that holds {where} is full: nothing was lost; free some space and retry.")
+    if "read-only transaction" in text:
+        return EnvironmentFailure(f"{where} was opened to be read, and cannot be written.")
     if "readonly database" in text or "unable to open database file" in text:
         return EnvironmentFailure(f"{where} cannot be opened or written: check the permissions of it and its folder.")
     if "not a database" in text or "malformed" in text:

@@ -174,7 +174,10 @@ def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: expected an object")
     rest = {key: value for key, value in raw.items() if key not in ("iterations", "stages", *LEFT_OUT)}
-    packed = pack({**raw, **clean(rest)})
+    kinds: dict[str, set[type]] = {}
+    packed = pack({**raw, **clean(rest)}, kinds)
+    if not _is_regular(kinds):
+        decode(RankRecord, raw, str(path))  # says what is wrong with a stage of an iteration, if anything is
     stages: list[list[Row]] = []
     for iteration in raw.get("iterations") or []:
         # The rows of stages by iteration, most of the file, stay as they are: they are packed, not decoded.
@@ -183,6 +186,18 @@ def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:
     if (record.trial, record.attempt, record.rank) != (attempt.trial, attempt.attempt, rank):
         raise FormatError(f"{path}: it is the record of {record.trial}/{record.attempt}, rank {record.rank}")
     return _RankFile(record, packed, stages)
+
+
+def _is_regular(kinds: Mapping[str, set[type]]) -> bool:
+    """Whether the stages by iteration are as they should be: what decoding each of them would find, for all at once."""
+    sizes = {int, type(None)}
+    return (
+        kinds.keys() >= {"stage", *_FROM_STAGE}
+        and kinds["stage"] == {str}
+        and kinds["entries"] == {int}
+        and kinds["seconds"] <= {float, int, type(None)}
+        and all(kinds[name] <= sizes for name in _FROM_STAGE[1:-1])
+    )
 
 
 def _assemble(

@@ -21,7 +21,8 @@ SELECT s.name AS study, st.name AS name, t.id AS trial, st.role AS role, t.repea
          WHEN a.state IS NOT NULL THEN a.state
          WHEN st.status = 'rejected' THEN 'rejected'
          WHEN EXISTS (SELECT 1 FROM batch_trials bt JOIN batches b ON b.id = bt.batch_id
-                      WHERE bt.trial_id = t.id AND (b.state IS NULL OR b.state IN ('submitting', 'submitted', 'running')))
+                      WHERE bt.trial_id = t.id
+                        AND (b.state IS NULL OR b.state IN ('submitting', 'submitted', 'running')))
          THEN 'pending' ELSE 'planned' END AS state,
     a.cause AS cause, a.stage AS stage, a.rank AS rank, a.iteration AS iteration,
     t.recompute_granularity AS granularity, t.recompute_modules AS modules, t.recompute_method AS method,
