@@ -1,0 +1,135 @@
+"""Handing a study's trials over, following them, and cancelling them when the user interrupts."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.place import collect, note, writable_store
+from orchestrator.cli.planning import Asked
+from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.records.layout import batch_dir
+
+if TYPE_CHECKING:
+    from orchestrator.plan.plan import Plan
+
+CANCEL_SECONDS = 20.0
+"""How long a cancelled study may take to leave its records: ranks have three seconds, the driver a few more."""
+
+
+@dataclass
+class Running:
+    """The batches that this command started, and those of others that hold trials it asked for."""
+
+    own: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
+def submit(asked: Asked, plan: Plan) -> Running:
+    """Hand over what is missing, and find the batches of others that run some of it already."""
+    from orchestrator.dispatch.batch import Ask
+    from orchestrator.dispatch.handover import hand_over
+    from orchestrator.dispatch.submit import live_batches
+
+    def announce() -> None:
+        with writable_store(asked) as store:
+            collect(store, asked.results_dir, settle=False)
+
+    running = Running()
+    taken: set[str] = set()
+    if plan.new:
+        asks = [Ask.of(entry) for entry in plan.new]
+        submitted = hand_over(
+            asks, asked.request, plan.study, asked.results_dir, fingerprint=plan.software, announce=announce
+        )
+        running.own = [batch.batch for batch in submitted.batches]
+        taken = set(submitted.elsewhere)
+    taken |= {entry.trial for entry in plan.known if entry.label is None}
+    if taken:
+        running.others = [
+            live.batch
+            for live in live_batches(asked.results_dir)
+            if live.batch not in running.own and live.open_trials & taken
+        ]
+    return running
+
+
+def follow(asked: Asked, running: Running, *, interrupted: bool) -> bool:
+    """Show progress until the batches end; whether the user interrupted it, which cancels this command's own.
+
+    Raises:
+        EnvironmentFailure: a driver failed, in its own words.
+    """
+    from orchestrator.report import progress
+
+    try:
+        if interrupted:
+            raise KeyboardInterrupt
+        progress.follow(asked.results_dir, [*running.own, *running.others])
+    except KeyboardInterrupt:
+        cancel(asked, running)
+        return True
+    return False
+
+
+def cancel(asked: Asked, running: Running) -> None:
+    """End the batches of this command, and wait until they have left their records."""
+    from orchestrator.dispatch import submit as local
+
+    for batch in running.own:
+        local.cancel(asked.results_dir, batch)
+    if running.own:
+        note("cancelling; the same command runs what is missing")
+    if running.others:
+        note(f"batch {', '.join(running.others)} of another command goes on")
+    ended = [local.wait_for_end(asked.results_dir, batch, CANCEL_SECONDS) for batch in running.own]
+    if not all(ended):
+        note(f"the driver has not ended within {CANCEL_SECONDS:.0f} s; `status` shows when it has")
+
+
+def refuse_dead(asked: Asked, running: Running) -> None:
+    """End where a driver of this command ended without saying so: killed, or on a full disk.
+
+    Raises:
+        EnvironmentFailure: with the error that it died of, if it printed one.
+    """
+    from orchestrator.dispatch.liveness import RUNNING, is_alive, read_driver_state
+    from orchestrator.records.jsonfile import FormatError
+
+    for batch in running.own:
+        folder = batch_dir(asked.results_dir, batch)
+        try:
+            state = read_driver_state(folder)
+        except FormatError:
+            state = None
+        if (state is None or state.state == RUNNING) and not is_alive(folder):
+            raise EnvironmentFailure(
+                f"The driver of batch {batch} died before its trials were done{_last_error(folder / 'driver.log')}. "
+                "The same command runs what is missing."
+            )
+
+
+def _last_error(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-1:] if log.exists() else []
+    return f" ({lines[0]}; see {log})" if lines and re.match(r"[\w.]*(Error|Exception)\b", lines[0]) else f"; see {log}"
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[list[int]]:
+    """Keep interrupts while the block runs, so that no driver is started of which nobody knows; those that came."""
+    held: list[int] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(number)
+
+    before = signal.signal(signal.SIGINT, hold)
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, before)
