@@ -1,4 +1,9 @@
-"""Collectives that take no memory of their own, and have let go of their tensors when they say that they are done.
+"""What this trainer asks of collectives that gloo does not do by itself.
+
+Experts that are split over ranks (expert tensor parallelism with expert parallelism) gather different numbers of tokens
+from each rank, which gloo refuses: pieces are filled up to the same length.
+
+They take no memory of their own here, and have let go of their tensors when they say that they are done.
 
 gloo works on copies of its own, which NCCL does not need: they are not counted. It runs a collective on a thread of its
 own, which wakes the caller first and drops its references to the tensors then. In between, a tensor that nobody needs
@@ -26,6 +31,8 @@ _PATIENCE = 0.05
 _COLLECTIVES = ("all_gather_into_tensor", "all_reduce", "all_to_all_single", "broadcast", "reduce_scatter_tensor")
 _WHY = "gloo drops its references to the tensors a moment after a collective is done"
 
+_WHY_UNEVEN = "gloo only exchanges pieces of the same size"
+
 
 def settle_collectives(memory: TrackedMemory) -> None:
     """Let torch's collectives settle, for a process whose memory is tracked. Call it before importing Megatron Core.
@@ -36,6 +43,8 @@ def settle_collectives(memory: TrackedMemory) -> None:
     for name in _COLLECTIVES:
         StandIn("torch.distributed", name, functools.partial(_settled, memory), _WHY).install()
     StandIn("torch.distributed", "_coalescing_manager", functools.partial(_settled_manager, memory), _WHY).install()
+    for name, uneven in (("all_gather", _uneven_all_gather), ("reduce_scatter", _uneven_reduce_scatter)):
+        StandIn("torch.distributed", name, functools.partial(uneven, memory), _WHY_UNEVEN).install()
 
 
 def _settled(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,6 +73,40 @@ def _settled_manager(memory: TrackedMemory, manager: Callable[..., Any]) -> Call
             yield works
 
     return coalescing_manager
+
+
+def _uneven_all_gather(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(collective)
+    def all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
+        with memory.not_counting():
+            longest = max(output.shape[0] for output in outputs)
+            if async_op or all(output.shape[0] == longest for output in outputs):
+                return collective(outputs, tensor, group=group, async_op=async_op)
+            padded = tensor.new_zeros(longest, *tensor.shape[1:])
+            padded[: tensor.shape[0]] = tensor
+            pieces = [torch.empty_like(padded) for _ in outputs]
+            collective(pieces, padded, group=group)
+            for output, piece in zip(outputs, pieces, strict=True):
+                output.copy_(piece[: output.shape[0]])
+        return None
+
+    return all_gather
+
+
+def _uneven_reduce_scatter(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(collective)
+    def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        with memory.not_counting():
+            if args or set(kwargs) - {"group"} or len({piece.shape[0] for piece in inputs}) == 1:
+                return collective(output, inputs, *args, **kwargs)
+            group = kwargs.get("group")
+            total = torch.cat(inputs)
+            torch.distributed.all_reduce(total, group=group)
+            own = torch.distributed.get_rank(group)
+            output.copy_(torch.split(total, [piece.shape[0] for piece in inputs])[own])
+        return None
+
+    return reduce_scatter
 
 
 class _SettledWork:

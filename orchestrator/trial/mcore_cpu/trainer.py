@@ -235,7 +235,9 @@ class _Trial:
 
     def _forward(self, batches: Iterator[Any], model: Any) -> tuple[torch.Tensor, Any]:
         tokens, labels = next(batches)
-        return model(tokens, self.positions, self.mask, labels=labels), _mean
+        # Only multi-token prediction reads a mask, and 0.15.3 does not make one of its own.
+        mask = {"loss_mask": torch.ones_like(labels, dtype=torch.float32)} if self.config.mtp_num_layers else {}
+        return model(tokens, self.positions, self.mask, labels=labels, **mask), _mean
 
     def _mean_loss(self, losses: list[dict[str, torch.Tensor]]) -> float | None:
         """The step's loss over all replicas; None on all but the last pipeline stage."""
