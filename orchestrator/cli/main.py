@@ -17,6 +17,7 @@ from orchestrator import __version__
 from orchestrator.cli.verbs import VERBS
 from orchestrator.config.errors import OrchestratorError, UsageError
 from orchestrator.config.nearest import nearest
+from orchestrator.report.text import plain
 
 PROGRAM = "python -m orchestrator"
 
@@ -193,7 +194,7 @@ def _help() -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    text = " ".join(message.split())
+    text = plain(" ".join(message.split()))
     start = "\033[31merror:\033[0m" if _is_colourful() else "error:"
     print(f"{start} {text}", file=sys.stderr)
     return code

@@ -22,6 +22,8 @@ from orchestrator.store.schema import EMPTY, check_schema, stored_revision
 FILE_NAME = "store.sqlite"
 BUSY_SECONDS = 5.0
 
+_WRITES = "orchestrator_writes"
+
 
 @dataclass(frozen=True)
 class Store:
@@ -58,7 +60,8 @@ class Store:
         """
         if not self.writable:
             raise RuntimeError("this store was opened to be read")
-        with explained(self.where, self.busy_seconds), self.engine.begin() as connection:
+        engine = self.engine.execution_options(**{_WRITES: True})
+        with explained(self.where, self.busy_seconds), engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -194,8 +197,7 @@ def _open_sqlite(url: URL, *, write: bool, busy_seconds: float) -> Store:
         return connection
 
     engine = create_engine("sqlite://", creator=connect)
-    begin = "BEGIN IMMEDIATE" if write else "BEGIN"
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    event.listen(engine, "begin", _begin)
     if write:
         with explained(str(path), busy_seconds):
             mode = _set_journal(engine, with_wal=with_wal)
@@ -205,6 +207,12 @@ def _open_sqlite(url: URL, *, write: bool, busy_seconds: float) -> Store:
                 "readers wait while a collection is being written. Use PostgreSQL for a team."
             )
     return Store(engine, str(path), path, write, busy_seconds, tuple(notes))
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that will write takes its lock at once: one that read first could not wait for another writer.
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _set_journal(engine: Engine, *, with_wal: bool) -> str:

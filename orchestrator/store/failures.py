@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -32,14 +33,18 @@ def explained(where: str, busy_seconds: float) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        failure = _explain(error, where, busy_seconds)
+        failure = _explain(str(error.orig), where, busy_seconds)
+        if failure is None and isinstance(error, OperationalError):
+            failure = EnvironmentFailure(f"The database {where} failed: {' '.join(str(error.orig).split())}")
         if failure is None:
             raise
         raise failure from error
+    except sqlite3.Error as error:  # while a connection is made, before SQLAlchemy has it
+        failure = _explain(str(error), where, busy_seconds)
+        raise failure or EnvironmentFailure(f"The database {where} failed: {error}.") from error
 
 
-def _explain(error: DBAPIError, where: str, busy_seconds: float) -> EnvironmentFailure | None:
-    text = str(error.orig)
+def _explain(text: str, where: str, busy_seconds: float) -> EnvironmentFailure | None:
     if "database is locked" in text or "database table is locked" in text or "lock timeout" in text:
         return StoreLocked(
             f"The database is locked: {where} is being written by another process and did not become free within "
@@ -55,6 +60,4 @@ def _explain(error: DBAPIError, where: str, busy_seconds: float) -> EnvironmentF
         return EnvironmentFailure(
             f"{where} is not a SQLite database or is damaged. It can be rebuilt: move it away and run `collect`."
         )
-    if isinstance(error, OperationalError):
-        return EnvironmentFailure(f"The database {where} failed: {' '.join(text.split())}")
     return None
