@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from orchestrator.trial.software import software
+
 RECIPE = "recipe"
 
 
@@ -31,7 +33,7 @@ def main() -> int:
 
 def verdicts(questions: TextIO) -> Iterator[dict[str, Any]]:
     """One answer for each line that is not blank, in order."""
-    software = _software()
+    found = software(("torch", "megatron.core"))
     for line in questions:
         if not line.strip():
             continue
@@ -43,7 +45,7 @@ def verdicts(questions: TextIO) -> Iterator[dict[str, Any]]:
         except (ValueError, KeyError, TypeError) as error:
             traceback.print_exc()
             answer = _refused(f"not a question that can be answered: {type(error).__name__}: {error}")
-        yield {"id": identity, **answer, "software": software}
+        yield {"id": identity, **answer, "software": found}
 
 
 def verdict(trainer: str, config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
@@ -112,12 +114,6 @@ _DECIDING: dict[str, Any] = {
 
 def _refused(message: str) -> dict[str, Any]:
     return {"ok": False, "message": message, "open": [], "effective": None}
-
-
-def _software() -> dict[str, Any]:
-    from orchestrator.trial.mcore_cpu.trainer import software
-
-    return software()
 
 
 def _import_without_compiler() -> None:

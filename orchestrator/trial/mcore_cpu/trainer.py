@@ -9,7 +9,6 @@ import os
 import platform
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,7 +25,10 @@ from orchestrator.trial.mcore_cpu.seams import gradient_sync, install_seams
 from orchestrator.trial.mcore_cpu.tokens import microbatches
 from orchestrator.trial.mcore_cpu.transformer import DTYPES, build_transformer_config
 from orchestrator.trial.recorder import Recorder
+from orchestrator.trial.software import software
 from orchestrator.vocabulary import Stage
+
+PACKAGES = ("torch", "megatron.core")
 
 
 def run(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local_rank: int) -> None:
@@ -92,7 +94,7 @@ class _Trial:
             importlib.import_module(module)
         standins.install_for_megatron()
         install_seams(self.recorder)
-        self.recorder.facts(software=software(), device={"kind": "cpu", "name": platform.processor() or None})
+        self.recorder.facts(software=software(PACKAGES), device={"kind": "cpu", "name": platform.processor() or None})
         self.config = build_transformer_config(self.request)
 
     def _join(self) -> None:
@@ -289,18 +291,6 @@ class _Trial:
             },
             "trainer": {**as_json(request.options), "name": "mcore_cpu"},
         }
-
-
-def software() -> dict[str, Any]:
-    """What the trial runs on, and how each version was found."""
-    from megatron.core import __file__ as path
-    from megatron.core import __version__ as version
-
-    return {
-        "torch": {"version": torch.__version__, "found": "torch.__version__"},
-        "megatron_core": {"version": version, "found": "megatron.core.__version__", "path": str(Path(path).parent)},
-        "python": {"version": platform.python_version(), "found": "sys.version"},
-    }
 
 
 def _mean(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
