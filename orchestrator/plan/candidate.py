@@ -8,10 +8,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 from orchestrator.config.schema import RECOMPUTE_KEYS as RECOMPUTE_KEYS
-from orchestrator.plan.layout import LayoutError, parse_layout
+from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 
 REQUEST_DIGITS = 14
 FINGERPRINT_DIGITS = 6
@@ -38,6 +39,11 @@ class Candidate:
     @property
     def trainer(self) -> str:
         return trainer_of(self.request)
+
+    @cached_property
+    def asked(self) -> str:
+        """What identifies the candidate, as text; the request must not be changed after this was read."""
+        return canonical([_IDENTITY, normalise(self.request), self.recipe_digest])
 
     @property
     def is_control(self) -> bool:
@@ -91,8 +97,7 @@ def canonical(value: Any) -> str:
 
 def request_digest(candidate: Candidate, repeat: int = 0) -> str:
     """The part of a trial's id that does not depend on the software found."""
-    asked = [_IDENTITY, normalise(candidate.request), candidate.recipe_digest, repeat]
-    return _digest(canonical(asked))[:REQUEST_DIGITS]
+    return _digest(f"{candidate.asked} {repeat}")[:REQUEST_DIGITS]
 
 
 def trial_id(candidate: Candidate, repeat: int = 0, fingerprint: Mapping[str, Any] | None = None) -> str:

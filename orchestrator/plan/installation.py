@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orchestrator
 from orchestrator.config.errors import UsageError
+from orchestrator.plan.candidate import group, pins
 
 _DISTRIBUTIONS = ("megatron_core", "megatron_bridge", "torch", "transformer_engine", "transformer_engine_torch")
 _JUDGING_FILES = (
@@ -77,6 +81,39 @@ class Installation:
         for path in _judging_files(self):
             digest.update(path.read_bytes())
         return digest.hexdigest()[:24]
+
+
+def installation_of(request: Mapping[str, Any]) -> tuple[Installation, str | None]:
+    """Where the revision that a request pins can be imported from, and what is wrong with that.
+
+    A pin is found as a folder below `revisions.worktrees` whose name ends with it, or as the path that it names itself.
+    What is pinned and not there is judged by what is installed, which the second item says.
+    """
+    pinned = pins(request)
+    for name in ("bridge", "megatron_core"):
+        wanted = pinned.get(name)
+        if wanted is None:
+            continue
+        found = _checkout(wanted, group(request, "revisions").get("worktrees"))
+        if found is not None:
+            return found, None
+    if not pinned:
+        return Installation(), None
+    named = " and ".join(f"revisions.{name}={wanted}" for name, wanted in pinned.items())
+    return Installation(), f"{named} is not checked out on this machine, so what is installed here judged in its place"
+
+
+def _checkout(wanted: str, worktrees: Any) -> Installation | None:
+    places = [Path(wanted).expanduser()] if os.sep in wanted else []
+    if isinstance(worktrees, str) and worktrees and os.sep not in wanted:
+        folder = Path(worktrees).expanduser()
+        with contextlib.suppress(OSError):
+            places += sorted(place for place in folder.iterdir() if place.name.endswith(wanted))
+    for place in places:
+        found = Installation(checkout=str(place))
+        if found.checkout_folders():
+            return found
+    return None
 
 
 def _installed(python: str) -> list[str]:

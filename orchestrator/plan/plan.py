@@ -12,7 +12,7 @@ from orchestrator.plan.candidate import REQUEST_DIGITS, Candidate, other_fingerp
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.rules import Judge, check
 from orchestrator.plan.subject import Subject, world_size_of
-from orchestrator.plan.verdict import Revision, Verdict
+from orchestrator.plan.verdict import Revision, Verdict, revision_of
 from orchestrator.records.spec import ROLE_TRIAL
 from orchestrator.vocabulary import REJECTED, is_result
 
@@ -127,7 +127,7 @@ def make_plan(
         verdicts: the exact revision's answer for each candidate, None where it could not judge.
         active: the batch that is running a trial now, by trial id.
         fingerprint: the software found, for what no revision pins.
-        revision: what the rules are to restate; by default the newest release that they know.
+        revision: what the rules are to restate where no verdict says which; by default the newest that they know.
 
     Entries run repeat by repeat, so a study that is cut short has measured every candidate as often as every other.
     """
@@ -169,7 +169,8 @@ def _judge(
     seen: dict[str, str] = {}
     for index, candidate in enumerate(candidates):
         verdict = verdicts[index] if verdicts is not None else None
-        findings = _findings(candidate, verdict, revision)
+        answered = revision_of(verdict.software) if verdict is not None else None
+        findings = _findings(candidate, verdict, answered or revision)
         digest = request_digest(candidate)
         twin = seen.get(digest)
         if not any(finding.rejects(strict=strict) for finding in findings):

@@ -8,8 +8,8 @@ from typing import Any
 
 from orchestrator.plan.candidate import group, is_whole, trainer_of
 from orchestrator.plan.fields import FIELDS, Field, framework_fields
-from orchestrator.plan.layout import LayoutError, parse_layout
 from orchestrator.plan.verdict import Revision
+from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 
 
 class UnknownFieldError(LookupError):

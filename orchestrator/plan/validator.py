@@ -11,14 +11,14 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from orchestrator.plan.candidate import Candidate, canonical, trial_config
-from orchestrator.plan.installation import Installation
+from orchestrator.plan.installation import Installation, installation_of
 from orchestrator.plan.subject import world_size_of
-from orchestrator.plan.verdict import Revision, Verdict
+from orchestrator.plan.verdict import Revision, Verdict, revision_of
 from orchestrator.records.jsonfile import FormatError, read_json, write_json
 from orchestrator.records.layout import make_private_dir
 from orchestrator.records.redact import redact_text
@@ -44,13 +44,13 @@ class Validation:
     @property
     def core_version(self) -> str | None:
         """The Megatron Core that answered."""
-        return core_version(self.software)
+        found = self.revision
+        return found.core if found else None
 
     @property
     def revision(self) -> Revision | None:
         """What the rules should restate to be comparable with these answers; None where nothing answered."""
-        version = self.core_version
-        return Revision(version) if version else None
+        return revision_of(self.software)
 
 
 def validate(
@@ -63,35 +63,62 @@ def validate(
     """The exact revision's verdict on each candidate; equal configurations are asked once.
 
     Args:
+        installation: who is asked about all of them; by default whatever each request pins, else what is installed.
         cache_dir: where answers are kept; None uses the user's cache folder.
         timeout: seconds for one process; by default two minutes for its imports and 0.25 s a configuration.
 
     Never raises for a bad candidate or a missing framework: verdicts are None then, and `notes` say why.
     """
-    installation = installation or Installation()
-    questions = {_digest(candidate): candidate for candidate in candidates}
-    cache = _Cache.open(cache_dir or default_cache_dir(), installation)
+    folder = cache_dir or default_cache_dir()
+    verdicts: list[Verdict | None] = [None] * len(candidates)
+    software: Mapping[str, Any] = {}
+    notes: list[str] = []
+    asked = 0
+    for (place, doubt), indices in _by_installation(candidates, installation).items():
+        answers = _validate([candidates[index] for index in indices], place, folder, timeout)
+        for index, verdict in zip(indices, answers.verdicts, strict=True):
+            verdicts[index] = _doubted(verdict, doubt)
+        if not software or place == Installation():
+            software = answers.software
+        notes += [note for note in answers.notes if note not in notes]
+        asked += answers.asked
+    return Validation(tuple(verdicts), software, tuple(notes), asked)
+
+
+def _by_installation(
+    candidates: Sequence[Candidate], installation: Installation | None
+) -> dict[tuple[Installation, str | None], list[int]]:
+    groups: dict[tuple[Installation, str | None], list[int]] = {}
+    for index, candidate in enumerate(candidates):
+        place = (installation, None) if installation is not None else installation_of(candidate.request)
+        groups.setdefault(place, []).append(index)
+    return groups
+
+
+def _doubted(verdict: Verdict | None, doubt: str | None) -> Verdict | None:
+    if verdict is None or doubt is None:
+        return verdict
+    return replace(verdict, open=(*verdict.open, doubt))
+
+
+def _validate(
+    candidates: Sequence[Candidate], installation: Installation, cache_dir: Path, timeout: float | None
+) -> Validation:
+    digests = [_digest(candidate) for candidate in candidates]
+    questions = dict(zip(digests, candidates, strict=True))
+    cache = _Cache.open(cache_dir, installation)
     missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.answers}
     notes: list[str] = []
     if missing:
         notes += _ask(missing, installation, cache, timeout)
         notes += cache.save()
-    verdicts = tuple(cache.verdict(_digest(candidate)) for candidate in candidates)
-    return Validation(verdicts, cache.software, tuple(notes), asked=len(missing))
+    return Validation(tuple(map(cache.verdict, digests)), cache.software, tuple(notes), asked=len(missing))
 
 
 def default_cache_dir() -> Path:
     """`$XDG_CACHE_HOME/recompute-orchestrator/validation`, with `~/.cache` where the variable is unset."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return Path(base) / "recompute-orchestrator" / "validation"
-
-
-def core_version(software: Mapping[str, Any]) -> str | None:
-    """The Megatron Core version in a validator's account of its software."""
-    found = software.get("megatron_core")
-    if isinstance(found, Mapping):
-        found = found.get("version")
-    return str(found) if found else None
 
 
 def _ask(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 NEWEST_KNOWN = "0.16.1"
@@ -40,6 +41,15 @@ class Verdict:
     software: Mapping[str, Any] = field(default_factory=dict)
 
 
+def revision_of(software: Mapping[str, Any]) -> Revision | None:
+    """The Megatron Core in a validator's account of its software; None where it names none."""
+    found = software.get("megatron_core")
+    if isinstance(found, Mapping):
+        found = found.get("version")
+    return Revision(str(found)) if found else None
+
+
+@lru_cache(maxsize=256)
 def _numbers(version: str) -> tuple[int, ...]:
     numbers = [int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3]]
     return tuple(numbers + [0] * (3 - len(numbers)))

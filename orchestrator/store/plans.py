@@ -134,9 +134,9 @@ def trials_with_prefix(store: Store, prefixes: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     with store.reading() as connection:
         for prefix in sorted(set(prefixes)):
-            query = select(Attempt.trial_id, Attempt.label).where(
-                Attempt.trial_id.startswith(prefix, autoescape=True), Attempt.decides
-            )
+            # A range, since LIKE reads the whole index: ids are hexadecimal, and g comes after all of their digits.
+            within = (Attempt.trial_id >= prefix, Attempt.trial_id < f"{prefix}g")
+            query = select(Attempt.trial_id, Attempt.label).where(*within, Attempt.decides)
             for row in connection.execute(query):
                 if row.label is not None and is_result(row.label):
                     found[row.trial_id] = row.label

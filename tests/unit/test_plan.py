@@ -155,6 +155,17 @@ def test_what_could_not_be_judged_is_open() -> None:
     assert [finding.message for finding in plan.findings(Kind.OPEN)] == ["Transformer Engine is not installed here"]
 
 
+def test_rules_restate_the_release_that_answered() -> None:
+    graphs = copy.deepcopy(ATTENTION.request)
+    graphs["model"] |= {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn", "attention_dropout": 0.0}
+    asked = Candidate("graphs", graphs)
+    for core, status in (("0.15.3", Status.REJECTED), ("0.16.1", Status.NEW)):
+        software = {"megatron_core": {"version": core}}
+        (entry,) = planned(asked, verdicts=[Verdict(ok=core == "0.16.1", message="refused", software=software)]).entries
+        assert entry.status is status
+        assert not any(finding.kind is Kind.DIFFERS for finding in entry.findings)
+
+
 def test_a_warning_rejects_only_under_strict() -> None:
     unused = copy.deepcopy(REQUEST) | {"recompute_granularity": None, "recompute_modules": ["mlp"]}
     assert planned(Candidate("off", unused)).entries[0].status is Status.NEW

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.candidate import Candidate
-from orchestrator.plan.validator import Installation, validate
+from orchestrator.plan.installation import Installation, installation_of
+from orchestrator.plan.validator import validate
 
 ANSWERS = """
 import json, os, sys
@@ -81,6 +82,34 @@ def test_another_checkout_is_asked_anew(tmp_path: Path, asked: Path) -> None:
     assert validate(candidates([]), changed, cache_dir=tmp_path / "cache").asked == 0
     (core / "transformer_config.py").write_text("A = 2\n")
     assert validate(candidates([]), changed, cache_dir=tmp_path / "cache").asked == 1
+
+
+def test_a_pinned_revision_that_is_checked_out_is_the_one_asked(tmp_path: Path) -> None:
+    for name in ("megatron_core-abc1234", "megatron_core-def5678"):
+        (tmp_path / "trees" / name / "megatron" / "core").mkdir(parents=True)
+    request = {"revisions": {"megatron_core": "def5678", "worktrees": str(tmp_path / "trees")}}
+    found, doubt = installation_of(request)
+    assert found.checkout == str(tmp_path / "trees" / "megatron_core-def5678")
+    assert doubt is None
+    assert installation_of({"revisions": {"megatron_core": None}}) == (Installation(), None)
+    as_path = {"revisions": {"megatron_core": str(tmp_path / "trees" / "megatron_core-abc1234")}}
+    assert installation_of(as_path)[0].checkout == as_path["revisions"]["megatron_core"]
+
+
+def test_a_pinned_revision_that_is_not_here_leaves_its_candidates_open(
+    tmp_path: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = interpreter(tmp_path)
+    monkeypatch.setattr(
+        "orchestrator.plan.validator.installation_of", lambda request: (python, installation_of(request)[1])
+    )
+    free, pinned = candidates([], [])
+    pinned = Candidate("pinned", {**pinned.request, "revisions": {"megatron_core": "abc1234"}})
+    result = validate([free, pinned], cache_dir=tmp_path / "cache")
+    assert result.verdicts[0] is not None
+    assert result.verdicts[0].open == ("no GPU here",)
+    assert result.verdicts[1] is not None
+    assert "revisions.megatron_core=abc1234 is not checked out" in result.verdicts[1].open[-1]
 
 
 def test_a_configuration_that_kills_the_process_is_named_and_the_rest_is_answered(tmp_path: Path, asked: Path) -> None:

@@ -8,6 +8,7 @@ from enum import Enum
 
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.subject import Subject, UnknownFieldError
+from orchestrator.plan.verdict import Revision
 
 
 class Judge(str, Enum):
@@ -38,10 +39,12 @@ class Rule:
     before: str = "999"
     """First release that no longer does."""
 
+    def restates(self, revision: Revision) -> bool:
+        """Whether that revision behaves as this rule says."""
+        return revision.at_least(self.since) and not revision.at_least(self.before)
+
     def find(self, subject: Subject) -> Finding | None:
-        """The finding about a candidate, if this rule has one for its revision."""
-        if not subject.revision.at_least(self.since) or subject.revision.at_least(self.before):
-            return None
+        """The finding about a candidate, if this rule has one. The revision must be one that it restates."""
         try:
             message = self.check(subject)
         except UnknownFieldError:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from orchestrator.plan.finding import Kind
-from orchestrator.plan.layout import LayoutError, parse_layout
 from orchestrator.plan.rules.rule import Judge, Rule, divisors, near
 from orchestrator.plan.subject import Subject, UnknownFieldError
+from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 
 _CONFIG = "TransformerConfig.__post_init__"
 _BUILD = "transformer_block.get_num_layers_to_build"
