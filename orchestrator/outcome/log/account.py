@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from orchestrator.outcome.log.line import Moment
 from orchestrator.outcome.raised import Verdict
@@ -32,6 +32,13 @@ class LogFinding:
     before: int | None = None
     """The last completed iteration that the log spoke of before."""
     mark: tuple[str, Stage] | None = None
+
+    def move(self, lines: int) -> None:
+        """Say that so many lines come before what it was read from."""
+        self.line += lines
+        frame = self.verdict.frame
+        if frame is not None and frame.line is not None:
+            self.verdict = replace(self.verdict, frame=replace(frame, line=frame.line + lines))
 
 
 @dataclass
@@ -87,7 +94,7 @@ class Account:
         self.findings = self.findings[: 2 * MAX_FINDINGS]
         last = self.progress[-1][1] if self.progress else None
         for finding in later.findings:
-            finding.line += self.lines
+            finding.move(self.lines)
             finding.before = last if finding.before is None else finding.before
         self.progress += later.progress
         self.over = later.over if self.over is None else self.over

@@ -59,29 +59,48 @@ _OVER = re.compile(
 )
 
 
-def progress_before(data: bytes, place: int, window: int = WINDOW) -> int | None:
-    """The last completed iteration that the bytes before a place speak of; None where they speak of none."""
-    best = None
-    for best in _PROGRESS.finditer(data, _line_start(data, max(0, place - window)), place):  # noqa: B007
-        pass
-    return None if best is None else _number(best)
+class Lookback:
+    """Progress and marks before places of one block, asked for in rising order as far as possible."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._place = 0
+        self._progress: int | None = None
+        self._mark: tuple[str, Stage] | None = None
+
+    def at(self, place: int, window: int = WINDOW) -> tuple[int | None, tuple[str, Stage] | None]:
+        """The last completed iteration spoken of before a place, and the activity that was begun there and not ended.
+
+        An activity is the id of its mark and its stage. None where nothing is said in the window before the place.
+        """
+        if place < self._place:
+            return Lookback(self._data).at(place, window)
+        start = max(self._place, _line_start(self._data, max(0, place - window)))
+        progress = mark = None
+        for progress in _PROGRESS.finditer(self._data, start, place):  # noqa: B007
+            pass
+        for mark in _ANY_MARK.finditer(self._data, start, place):  # noqa: B007
+            pass
+        self._place = place
+        if progress is not None:
+            self._progress = _number(progress)
+        if mark is not None and mark.lastgroup is not None:
+            name, stage, _ = _MARKS[int(mark.lastgroup[1:])]
+            self._mark = None if stage is None else (name, stage)
+        return self._progress, self._mark
 
 
-def progress_after(data: bytes, place: int) -> int | None:
-    """The highest iteration that the bytes after a place speak of."""
-    numbers = [_number(match) for match in _PROGRESS.finditer(data, place, min(len(data), place + WINDOW))]
+def progress_between(data: bytes, place: int, end: int) -> int | None:
+    """The highest iteration spoken of between two places, not further than a window from the first."""
+    numbers = [_number(match) for match in _PROGRESS.finditer(data, place, min(end, place + WINDOW))]
     return max(numbers, default=None)
 
 
-def mark_before(data: bytes, place: int) -> tuple[str, Stage] | None:
-    """The activity that the log last began and did not end before a place: an id and its stage."""
-    last = None
-    for last in _ANY_MARK.finditer(data, _line_start(data, max(0, place - WINDOW)), place):  # noqa: B007
-        pass
-    if last is None or last.lastgroup is None:
-        return None
-    name, stage, _ = _MARKS[int(last.lastgroup[1:])]
-    return None if stage is None else (name, stage)
+def last_progress(data: bytes) -> int | None:
+    """The last completed iteration that the end of a block speaks of."""
+    start = _line_start(data, max(0, len(data) - END_WINDOW))
+    numbers = [_number(match) for match in _PROGRESS.finditer(data, start)]
+    return numbers[-1] if numbers else None
 
 
 def over_at(data: bytes) -> int | None:

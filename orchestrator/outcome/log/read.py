@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.outcome.log.account import Account
@@ -52,8 +53,10 @@ def read_part(path: str, start: int, end: int | None) -> Account:
     """An account of the lines of a log that begin from `start` on and before `end`."""
     scanner = Scanner(path)
     if start:
-        for block in blocks(path, max(0, start - _OVERLAP), start):
-            scanner.warm(block)
+        before = list(blocks(path, max(0, start - _OVERLAP), start))
+        lines = sum(block.data.count(b"\n") for block in before)
+        for block in before:
+            scanner.warm(replace(block, line=block.line - lines))
     for block in blocks(path, start, end):
         scanner.feed(block)
     return scanner.end(whole=end is None)

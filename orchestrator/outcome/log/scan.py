@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.outcome.log.account import Account, LogFinding
 from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
 from orchestrator.outcome.log.needles import CAPITALS, NUMBERS, SMALL
-from orchestrator.outcome.log.progress import END_WINDOW, mark_before, over_at, progress_after, progress_before
+from orchestrator.outcome.log.progress import Lookback, last_progress, over_at, progress_between
 from orchestrator.outcome.log.source import Block
 from orchestrator.outcome.log.story import Story
 
@@ -26,21 +26,28 @@ class Scanner:
         self._last: int | None = None
         """The last iteration spoken of in the blocks before."""
         self._new: list[LogFinding] = []
+        self._lookback = Lookback(b"")
 
     def feed(self, block: Block) -> None:
         """Take in the next block."""
         self._tail = self._data[-_TAIL:]
         self._data = without_colours(block.data)
         self._base = block.offset
+        self._lookback = Lookback(self._data)
         self._new = []
         self._read(block.line, sorted(line_starts(self._data)))
         account = self.account
-        for finding in self._new:
-            place = finding.offset - self._base
-            after = progress_after(self._data, place)
+        samples: list[tuple[int, int]] = []
+        end = len(self._data)
+        for finding in reversed(self._new):
+            place = max(0, finding.offset - self._base)
+            after = progress_between(self._data, place, end)
+            end = min(end, place)
             if after is not None:
-                account.sample(finding.offset + 1, after)
-        last = progress_before(self._data, len(self._data), END_WINDOW)
+                samples.append((finding.offset + 1, after))
+        for offset, iteration in reversed(samples):
+            account.sample(offset, iteration)
+        last = last_progress(self._data)
         if last is not None:
             self._last = last
             account.sample(self._base + len(self._data), last)
@@ -94,13 +101,13 @@ class Scanner:
             cursor = end + 1
 
     def _found(self, finding: LogFinding) -> None:
+        if not self.account.keep(finding):
+            return
+        self._new.append(finding)
         place = finding.offset - self._base
         if place >= 0:
-            before = progress_before(self._data, place)
+            before, finding.mark = self._lookback.at(place)
             finding.before = before if before is not None else self._last
-            finding.mark = mark_before(self._data, place)
-        if self.account.keep(finding):
-            self._new.append(finding)
 
 
 def line_starts(data: bytes) -> set[int]:

@@ -83,19 +83,26 @@ def _whole_lines(reads: Iterator[bytes], offset: int, end: int | None) -> Iterat
         yield Block(rest, offset, line)
 
 
-def _reads(stream: IO[bytes], path: str) -> Iterator[bytes]:
-    while True:
-        try:
-            data = stream.read(BLOCK)
-        except (EOFError, zlib.error, lzma.LZMAError):
-            return  # compressed data that ends too early: what came before it still counts
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile) or "Invalid data stream" in str(error):
-                return
-            raise UnreadableLogError(f"{path} cannot be read: {error.strerror or error}") from error
-        if not data:
-            return
-        yield data
+def _reads(stream: Any, path: str) -> Iterator[bytes]:
+    """The log in large pieces. Compressed data that ends too early counts as far as it goes."""
+    whole = True
+    while whole:
+        pieces: list[bytes] = []
+        size = 0
+        while whole and size < BLOCK:
+            try:
+                piece = stream.read1(BLOCK - size)
+            except (EOFError, zlib.error, lzma.LZMAError):
+                piece = b""
+            except OSError as error:
+                if not isinstance(error, gzip.BadGzipFile) and "Invalid data stream" not in str(error):
+                    raise UnreadableLogError(f"{path} cannot be read: {error.strerror or error}") from error
+                piece = b""
+            whole = bool(piece)
+            pieces.append(piece)
+            size += len(piece)
+        if size:
+            yield b"".join(pieces)
 
 
 def _opened(path: str) -> IO[bytes]:

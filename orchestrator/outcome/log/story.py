@@ -221,7 +221,7 @@ class Story:
 
     def _record(self, stream: _Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> None:
         rank = log.rank
-        if rank is None:
+        if rank is None or "srun: error" in log.text:
             rank = rank_in(log.text)
         if rank is None and "exitcode" in log.text:
             rank = stream.elastic_rank
