@@ -26,9 +26,9 @@ def run(given: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from orchestrator.report.status import trials_table
-    from orchestrator.report.table import print_table
+    from orchestrator.report.table import Table, print_table
     from orchestrator.report.text import plain
-    from orchestrator.report.trial import trial_lines as lines_of_trial
+    from orchestrator.report.trial import trial_blocks
     from orchestrator.store.detail import trial_detail
     from orchestrator.store.find import find
     from orchestrator.store.overview import trial_lines
@@ -49,6 +49,9 @@ def run(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(asdict(trial), indent=2))
     else:
-        for line in lines_of_trial(trial, details=not given.brief):
-            print(line)
+        for block in trial_blocks(trial, details=not given.brief):
+            if isinstance(block, Table):
+                print_table(block, sys.stdout)
+            else:
+                print(block)
     return 0

@@ -127,9 +127,9 @@ def trials_table(trials: Sequence[TrialLine]) -> Table:
         Column("name"),
         Column("outcome"),
         Column("iteration", right=True),
-        Column("peak allocated", right=True),
-        Column("on rank", right=True),
-        Column("in stage"),
+        Column("allocated", right=True),
+        Column("rank", right=True),
+        Column("stage"),
         Column("step ms", right=True),
     )
     rows = [

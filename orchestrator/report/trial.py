@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.report.table import Column, Table, plain_lines
+from orchestrator.report.table import Column, Table
 from orchestrator.report.text import plain
 from orchestrator.store.detail import AttemptDetail, TrialDetail
 from orchestrator.vocabulary.units import format_bytes
@@ -49,8 +49,8 @@ def setting_rows(requested: Mapping[str, Any], effective: Mapping[str, Any] | No
     return rows
 
 
-def trial_lines(trial: TrialDetail, *, details: bool = True) -> Iterator[str]:
-    """The whole account in plain lines."""
+def trial_blocks(trial: TrialDetail, *, details: bool = True) -> Iterator[str | Table]:
+    """The whole account: lines, and tables between them."""
     yield f"trial    {plain(trial.trial)}" + ("  (control)" if trial.is_control else "")
     for member in trial.studies:
         status = "" if member.status in ("batch", "new") else f"  [{plain(member.status)}]"
@@ -97,7 +97,7 @@ def _outcome(attempt: AttemptDetail) -> Iterator[str]:
         yield f"         by {', '.join(plain(rule) for rule in attempt.rules)}"
 
 
-def _settings(trial: TrialDetail, attempt: AttemptDetail | None) -> Iterator[str]:
+def _settings(trial: TrialDetail, attempt: AttemptDetail | None) -> Iterator[str | Table]:
     rows = setting_rows(trial.requested, attempt.effective if attempt else None)
     known = attempt is not None and attempt.effective is not None
     cells = tuple((plain(path), _value(asked), _value(became) if known else "?") for path, asked, became, _ in rows)
@@ -126,13 +126,13 @@ def _figures(attempt: AttemptDetail) -> Iterator[str]:
 def _stage_table(attempt: AttemptDetail) -> Table:
     columns = (
         Column("stage"),
-        Column("entries", right=True),
-        Column("peak allocated", right=True),
-        Column("on rank", right=True),
-        Column("lowest rank", right=True),
+        Column("times", right=True),
+        Column("allocated", right=True),
+        Column("rank", right=True),
+        Column("lowest", right=True),
         Column("reserved", right=True),
-        Column("left allocated", right=True),
-        Column("seconds", right=True),
+        Column("left", right=True),
+        Column("s", right=True),
     )
     rows = tuple(
         (
@@ -143,17 +143,19 @@ def _stage_table(attempt: AttemptDetail) -> Table:
             format_bytes(stage.lowest_allocated),
             format_bytes(stage.peak_reserved),
             format_bytes(stage.end_allocated),
-            _number(stage.seconds, 3),
+            _number(stage.seconds, 2),
         )
         for stage in attempt.stages
     )
-    return Table("memory by stage, over all ranks", columns, rows)
+    return Table(
+        "peak memory by stage: the rank with most, the lowest rank's, and what the stage left allocated", columns, rows
+    )
 
 
 def _iteration_table(attempt: AttemptDetail) -> Table:
     columns = tuple(
         Column(name, right=True)
-        for name in ("iteration", "ms (slowest rank)", "loss", "grad norm", "TFLOP/s/GPU", "peak so far", "flags")
+        for name in ("iteration", "slowest ms", "loss", "grad norm", "TFLOP/s", "peak so far", "flags")
     )
     shown = attempt.iterations[-_ITERATIONS_SHOWN:]
     rows = tuple(
@@ -177,8 +179,8 @@ def _rank_table(attempt: AttemptDetail) -> Table:
         Column("rank", right=True),
         Column("host"),
         Column("ended"),
-        Column("last in"),
-        Column("peak allocated", right=True),
+        Column("last in, iteration"),
+        Column("allocated", right=True),
         Column("reserved", right=True),
         Column("exception"),
     )
@@ -188,7 +190,7 @@ def _rank_table(attempt: AttemptDetail) -> Table:
             str(one.rank),
             plain(one.host),
             _ending(one.ended, one.exit_code, one.signal),
-            f"{plain(one.stage)}, iteration {plain(one.iteration)}",
+            f"{plain(one.stage)} {plain(one.iteration)}",
             format_bytes(one.peak_allocated),
             format_bytes(one.peak_reserved),
             plain(one.exception_type),
@@ -219,10 +221,10 @@ def _files(trial: TrialDetail, attempt: AttemptDetail) -> Iterator[str]:
         yield f"attempt  {plain(other.number)} {began} {plain(other.role)}: {outcome}{chosen}"
 
 
-def _section(table: Table) -> Iterator[str]:
+def _section(table: Table) -> Iterator[str | Table]:
     if table.rows:
         yield ""
-        yield from plain_lines(table)
+        yield table
 
 
 def _by_leaf(effective: Mapping[str, Any]) -> dict[str, list[Any]]:

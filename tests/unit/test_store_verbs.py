@@ -132,7 +132,7 @@ def test_show_puts_requested_beside_effective(demo: Path, capsys: pytest.Capture
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["recompute_modules", '["mlp"]', "[]"] in lines
     assert ["recompute_granularity", "selective", "-"] in lines
-    assert not any("memory by stage" in " ".join(line) for line in lines)
+    assert not any("peak memory by stage" in " ".join(line) for line in lines)
 
 
 def test_show_lists_the_trials_of_a_study(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
