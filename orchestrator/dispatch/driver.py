@@ -127,7 +127,7 @@ class Driver:
     def _heed_cancellation(self) -> None:
         everything, trials = read_cancelled(self._dir)
         if everything and self._interruption.reason is None:
-            self._interruption.reason = attempts.CANCELLED
+            self._interruption.end(attempts.CANCELLED)
         self._dropped = trials
         for attempt in self._running:
             if self._interruption.reason is not None:

@@ -18,9 +18,10 @@ class Interruption:
     def __init__(self, reasons: Mapping[int, Callable[[], str]] | None = None) -> None:
         """Install the handlers; by default SIGTERM and SIGINT cancel.
 
-        `reasons` gives the reason for a signal at the moment it arrives. A first reason stays.
+        `reasons` finds the reason for a signal, outside of its handler. A first signal stays.
         """
-        self.reason: str | None = None
+        self._number: int | None = None
+        self._reason: str | None = None
         self._reasons = reasons or {signal.SIGTERM: lambda: CANCELLED, signal.SIGINT: lambda: CANCELLED}
         self._read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -30,6 +31,17 @@ class Interruption:
         for number in self._reasons:
             signal.signal(number, self._interrupt)
 
+    @property
+    def reason(self) -> str | None:
+        """Why the driver is to end; None while it is not."""
+        if self._reason is None and self._number is not None:
+            self._reason = self._reasons[self._number]()
+        return self._reason
+
+    def end(self, reason: str) -> None:
+        """Have the driver end for a reason that no signal brought."""
+        self._reason = self._reason or reason
+
     def wait(self, seconds: float) -> None:
         """Sleep until a signal arrives, or for this long."""
         select.select([self._read], [], [], seconds)
@@ -37,8 +49,8 @@ class Interruption:
             os.read(self._read, 4096)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.reason is None:
-            self.reason = self._reasons[number]()
+        if self._number is None:
+            self._number = number
 
 
 def _only_wake(number: int, frame: FrameType | None) -> None:

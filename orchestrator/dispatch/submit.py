@@ -31,6 +31,7 @@ from orchestrator.dispatch.liveness import (
     take_driver_lock,
 )
 from orchestrator.dispatch.local import LocalLauncher
+from orchestrator.dispatch.slurm.accounting import cancel_waiting
 from orchestrator.dispatch.slurm.record import OPEN, read_submission
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
@@ -161,7 +162,8 @@ def start_driver(batch_dir: Path) -> None:
 
 
 def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -> None:
-    """Ask a batch's driver to end these trials, or everything. It answers within a second.
+    """Ask a batch's driver to end these trials, or everything: it answers within a second. A job that waits in the
+    queue is taken from it where everything is to end.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written.
@@ -172,6 +174,11 @@ def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -
             ask_to_cancel(batch_dir, trials)
         except OSError as error:
             raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
+    submission = read_submission(batch_dir)
+    if submission is not None:
+        if submission.job_id is not None and trials is None:
+            cancel_waiting(submission.job_id)
+        return
     state = _driver_state(batch_dir)
     if state is not None and state.state == RUNNING and pid_start_time(state.pid) == state.pid_started:
         # Only a nudge: SIGCHLD wakes the driver, and the file says what is wanted.

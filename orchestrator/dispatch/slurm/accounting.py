@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -135,6 +136,12 @@ def ask_for_steps(job_id: str) -> tuple[Row, ...]:
         return ()
     found = parse_sacct(text).get(job_id)
     return () if found is None else found.steps
+
+
+def cancel_waiting(job_id: str) -> None:
+    """Take a job from the queue; one that has started is left to its driver."""
+    with contextlib.suppress(SlurmUnavailable):  # it is over, or Slurm does not answer: the driver reads its file
+        run_slurm(["scancel", "--state=PENDING", job_id])
 
 
 def run_slurm(command: Sequence[str]) -> str:

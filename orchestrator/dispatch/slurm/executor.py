@@ -9,6 +9,7 @@ from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError, JobPaths
+from submitit.slurm.slurm import _make_sbatch_string
 
 from orchestrator.dispatch.slurm import job, sbatch_once
 
@@ -43,6 +44,12 @@ def submit(folder: Path, python: str, guard: list[str], parameters: dict[str, An
     executor = SbatchOnce(folder, python, guard)
     executor.update_parameters(**parameters)
     return str(executor.submit(job.run, str(batch_dir)).job_id)
+
+
+def script(folder: Path, python: str, parameters: dict[str, Any]) -> str:
+    """The script that `submit` gives to sbatch, made as submitit makes it. Needs no Slurm."""
+    command = f"exec {shlex.quote(python)} -u -m submitit.core._submit {shlex.quote(str(folder))}"
+    return str(_make_sbatch_string(command=command, folder=folder, **parameters))
 
 
 def deliver_pickle(folder: Path, job_id: str) -> bool:

@@ -18,6 +18,7 @@ from orchestrator.dispatch.liveness import read_driver_state, take_driver_lock
 from orchestrator.dispatch.slurm.accounting import SlurmUnavailable, ask_about, run_slurm
 from orchestrator.dispatch.slurm.cluster import cluster_of
 from orchestrator.dispatch.slurm.launcher import Allocation, SlurmLauncher
+from orchestrator.dispatch.slurm.parameters import WARNING_SECONDS, limit_seconds
 from orchestrator.dispatch.slurm.settle import row_as_json
 from orchestrator.dispatch.submit import close_attempts
 from orchestrator.records.spec import Batch
@@ -25,6 +26,9 @@ from orchestrator.records.spec import Batch
 _LOCK_SECONDS = 15.0
 """How long the driver of a job's earlier incarnation may take to be gone."""
 _ASK_SECONDS = 30.0
+_EARLY_SECONDS = 90.0
+"""How much earlier than asked Slurm may send its warning (man sbatch, --signal)."""
+_GRACE_SECONDS = 600.0
 _OWN_SECONDS = 20.0
 """What the driver needs to end, beyond the warning."""
 
@@ -39,7 +43,7 @@ def run(batch_dir: str) -> str:
         {
             signal.SIGTERM: lambda: attempts.DRIVER_SIGNAL,
             signal.SIGINT: lambda: attempts.DRIVER_SIGNAL,
-            signal.SIGUSR2: lambda: attempts.JOB_TIME_LIMIT,
+            signal.SIGUSR2: ends_at.reason_of_warning,
         }
     )
     folder = Path(batch_dir)
@@ -56,6 +60,8 @@ def run(batch_dir: str) -> str:
     state = work(driver)
     if interruption.reason in (None, attempts.JOB_TIME_LIMIT):
         _hand_over(batch, driver)
+    elif interruption.reason == attempts.DRIVER_SIGNAL:
+        _await_the_end(ends_at)
     return state
 
 
@@ -66,6 +72,16 @@ def drive_here(batch_dir: Path) -> str:
     batch = batch_in(batch_dir)
     surroundings = Surroundings(job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=_OWN_SECONDS)
     return work(Driver(batch_dir, batch, _launcher(batch), interruption, surroundings))
+
+
+def _await_the_end(ends_at: _EndOfJob) -> None:
+    """Let a preempted job be requeued: one that ends by itself within its grace would only be complete.
+
+    A cancelled job is completing already, and is not held up.
+    """
+    deadline = time.monotonic() + _GRACE_SECONDS
+    while ends_at.state() == "RUNNING" and time.monotonic() < deadline:
+        time.sleep(1.0)
 
 
 def _launcher(batch: Batch) -> SlurmLauncher:
@@ -129,7 +145,10 @@ def _job(environ: Any) -> dict[str, Any]:
 
 
 class _EndOfJob:
-    """When the job's time is over, asked again from time to time: limits can be changed."""
+    """When the job's time is over, asked again from time to time: limits can be changed.
+
+    By its start and limit, not by its end: Slurm moves the end of a job that it is about to preempt.
+    """
 
     def __init__(self, job_id: str, clock: Callable[[], float] = time.time) -> None:
         self._job_id = job_id
@@ -143,9 +162,27 @@ class _EndOfJob:
             self._end = self._ask()
         return None if self._end is None else self._end - self._clock()
 
+    def reason_of_warning(self) -> str:
+        """What USR2 means: the time limit is near, or else that the job is to be preempted."""
+        self._asked_at = 0.0
+        left = self.seconds_left()
+        near = left is None or left <= WARNING_SECONDS + _EARLY_SECONDS
+        return attempts.JOB_TIME_LIMIT if near else attempts.DRIVER_SIGNAL
+
+    def state(self) -> str | None:
+        """The job's state as the queue has it; None where it has none."""
+        return self._squeue("%T")
+
     def _ask(self) -> float | None:
-        try:
-            text = run_slurm(["squeue", "--noheader", "--jobs", self._job_id, "--format", "%e"]).strip()
-        except SlurmUnavailable:
+        text = self._squeue("%S|%l")
+        if text is None:
             return self._end
-        return float(text) if text.isdigit() else None
+        start, _, limit = text.partition("|")
+        seconds = limit_seconds(limit)
+        return float(start) + seconds if start.isdigit() and seconds is not None else None
+
+    def _squeue(self, field: str) -> str | None:
+        try:
+            return run_slurm(["squeue", "--noheader", "--jobs", self._job_id, "--format", field]).strip()
+        except SlurmUnavailable:
+            return None

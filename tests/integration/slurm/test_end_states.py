@@ -1,0 +1,253 @@
+"""Every way in which a job or a step can end, on a real Slurm, and the label that it ends in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from bed import (
+    TRIALS,
+    Bed,
+    ask,
+    attempts,
+    hanging,
+    job_of,
+    labels,
+    outcomes,
+    running_trial,
+    slurm,
+    state_of,
+    submit,
+    until,
+    wait_over,
+)
+
+from orchestrator.dispatch.liveness import read_driver_state
+from orchestrator.dispatch.submit import cancel, live_batches, read_batch
+from orchestrator.records import layout
+from orchestrator.vocabulary import Stage
+
+pytestmark = pytest.mark.integration
+
+
+def trial_of(results: Path, name: str, **more: object) -> str:
+    return ask(results, name, **more).trial
+
+
+def test_a_grid_runs_in_one_job_and_every_trial_is_a_step(bed: Bed, results: Path) -> None:
+    submitted = submit(results, *TRIALS)
+    wait_over(results, submitted.batches[0].batch)
+    assert [labels(results, trial_of(results, name)) for name in TRIALS] == [["pass"]] * 3
+    rows = slurm("sacct", "-j", job_of(results, submitted), "-nPo", "JobName,State").splitlines()
+    assert [row for row in rows if row.startswith(trial_of(results, "mlp"))] == [
+        f"{trial_of(results, 'mlp')}-001|COMPLETED"
+    ]
+    assert not list(Path("/tmp").glob(f"orchestrator-{os.geteuid()}-{job_of(results, submitted)}-*"))
+
+
+def test_a_killed_rank_frees_both_nodes_within_five_seconds(bed: Bed, results: Path) -> None:
+    submitted = submit(results, "control", fake=hanging("control"))
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "control")
+    job = job_of(results, submitted)
+    trainers = [process for process in psutil.process_iter() if is_trainer(process, results)]
+    assert len(trainers) == 4
+    trainers[-1].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: not [process for process in psutil.process_iter() if is_trainer(process, results)])
+    until(lambda: slurm("squeue", "--steps", "-h", "-j", job, "-o", "%j").splitlines() in (["batch"], []))
+    assert time.monotonic() - killed < 5.0
+    wait_over(results, batch)
+    (outcome,) = outcomes(results, trial_of(results, "control"))
+    assert outcome.stage is Stage.FORWARD
+    assert outcome.label == "failed:crash"
+
+
+def is_trainer(process: psutil.Process, results: Path) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:
+        return False
+    return "orchestrator.trial.child" in words and any(str(results) in word for word in words)
+
+
+def test_a_rank_that_ignores_everything_is_killed_before_slurm_would(bed: Bed, results: Path) -> None:
+    """A stopped supervisor hears no SIGTERM: the driver does not wait for Slurm's KillWait of 30 s."""
+    submitted = submit(results, "control", fake=hanging("control"))
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "control")
+    trainers = [process for process in psutil.process_iter() if is_trainer(process, results)]
+    trainers[0].parent().send_signal(signal.SIGSTOP)
+    trainers[1].send_signal(signal.SIGKILL)
+    killed = time.monotonic()
+    until(lambda: not [process for process in psutil.process_iter() if is_trainer(process, results)], 15)
+    assert time.monotonic() - killed < 8.0
+
+
+def test_a_cancelled_job_ends_its_trial_as_cancelled(bed: Bed, results: Path) -> None:
+    fake = hanging("mlp")
+    submitted = submit(results, *TRIALS, fake=fake)
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "mlp")
+    slurm("scancel", job_of(results, submitted))
+    wait_over(results, batch)
+    assert labels(results, trial_of(results, "control")) == ["pass"]
+    assert labels(results, trial_of(results, "mlp")) == ["failed:cancelled"]
+    assert labels(results, trial_of(results, "moe")) == []
+
+
+def test_cancelling_a_waiting_job_takes_it_from_the_queue(bed: Bed, results: Path) -> None:
+    submitted = submit(results, "control", cluster={"sbatch": {"begin": "now+1hour"}})
+    batch = submitted.batches[0].batch
+    cancel(results, batch)
+    wait_over(results, batch, seconds=20)
+    assert labels(results, trial_of(results, "control")) == ["failed:cancelled"]
+
+
+def test_cancelling_a_running_batch_is_heard_by_its_driver(bed: Bed, results: Path) -> None:
+    fake = hanging("control")
+    submitted = submit(results, "control", "mlp", fake=fake)
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "control")
+    cancel(results, batch)
+    wait_over(results, batch, seconds=20)
+    assert labels(results, trial_of(results, "control")) == ["failed:cancelled"]
+    assert labels(results, trial_of(results, "mlp")) == []
+
+
+def test_a_refused_submission_ends_its_trials_in_sbatchs_words(bed: Bed, results: Path) -> None:
+    submitted = submit(results, "control", "mlp", cluster={"partition": "nowhere"})
+    assert state_of(results, submitted.batches[0].batch) == "refused"
+    for name in ("control", "mlp"):
+        assert labels(results, trial_of(results, name)) == ["failed:submission"]
+        (record,) = attempts(results, trial_of(results, name))
+        assert "invalid partition" in (record.launch_error or "")
+
+
+def test_a_failing_setup_line_is_a_launch_failure_that_names_it(bed: Bed, results: Path) -> None:
+    more = {"cluster": {"setup": ["export A=1", "module load no-such-thing"]}}
+    submitted = submit(results, "control", **more)
+    wait_over(results, submitted.batches[0].batch)
+    trial = trial_of(results, "control", **more)
+    assert labels(results, trial) == ["failed:launch"]
+    assert "no-such-thing" in (attempts(results, trial)[0].launch_error or "")
+
+
+def test_a_failing_line_of_the_job_itself_is_a_launch_failure(bed: Bed, results: Path) -> None:
+    submitted = submit(results, "control", cluster={"driver_setup": ["echo there is no /opt/site >&2", "false"]})
+    wait_over(results, submitted.batches[0].batch)
+    assert labels(results, trial_of(results, "control")) == ["failed:launch"]
+    assert "/opt/site" in (attempts(results, trial_of(results, "control"))[0].launch_error or "")
+
+
+def test_a_dead_node_without_requeueing_is_a_node_failure_and_open_again(bed: Bed, results: Path) -> None:
+    fake = hanging("control")
+    submitted = submit(results, "control", fake=fake, cluster={"requeue": False})
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "control")
+    node = int(slurm("squeue", "-h", "-j", job_of(results, submitted), "-o", "%N").strip("node[]").split("-")[-1])
+    bed.kill_node(node)
+    try:
+        wait_over(results, batch)
+        assert labels(results, trial_of(results, "control")) == ["failed:node_failure"]
+        again = submit(results, "control", fake=fake)
+        assert again.batches, "a node failure is no result: the trial is run again"
+    finally:
+        bed.start_node(node)
+
+
+def test_a_requeued_job_goes_on_where_it_was(bed: Bed, results: Path) -> None:
+    fake = hanging("mlp")
+    submitted = submit(results, *TRIALS, fake=fake)
+    batch = submitted.batches[0].batch
+    job = job_of(results, submitted)
+    until(lambda: running_trial(results, batch) == "mlp")
+    slurm("scontrol", "requeue", job)
+    until(lambda: slurm("squeue", "-h", "-j", job, "-o", "%t") == "PD")
+    bed.nudge(job)
+    until(lambda: len(attempts(results, trial_of(results, "mlp"))) == 2, 90)
+    until(lambda: running_trial(results, batch) == "mlp")
+    state = read_driver_state(layout.batch_dir(results, batch))
+    assert state is not None
+    assert state.job is not None
+    assert state.job["restarts"] == 1
+    cancel(results, batch, [trial_of(results, "mlp")])
+    wait_over(results, batch)
+    assert labels(results, trial_of(results, "control")) == ["pass"], "what had its result was not run again"
+    assert labels(results, trial_of(results, "moe")) == ["pass"]
+    assert labels(results, trial_of(results, "mlp"))[-1] == "failed:cancelled"
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_preempted_trial_says_so_and_is_not_lost(bed: Bed, results: Path, requeue: bool) -> None:
+    fake = hanging("control")
+    more = {"cluster": {"partition": "low", "requeue": requeue}}
+    submitted = submit(results, "control", fake=fake, **more)
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "control")
+    subprocess.run(["sbatch", "-p", "gpu", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5"], check=True)
+    trial = trial_of(results, "control", **more)
+    if requeue:
+        job = job_of(results, submitted)
+        until(lambda: slurm("squeue", "-h", "-j", job, "-o", "%t") == "PD")
+        from orchestrator.dispatch.handover import settle
+
+        settle(results)
+        cancel(results, batch)
+        wait_over(results, batch)
+    else:
+        wait_over(results, batch)
+    assert labels(results, trial)[0] == "failed:preempted"
+
+
+def test_a_suspended_job_is_waited_for(bed: Bed, results: Path) -> None:
+    fake = hanging("control")
+    submitted = submit(results, "control", fake=fake)
+    batch = submitted.batches[0].batch
+    job = job_of(results, submitted)
+    until(lambda: running_trial(results, batch) == "control")
+    slurm("scontrol", "suspend", job)
+    from orchestrator.dispatch.handover import settle
+
+    assert not settle(results)
+    assert state_of(results, batch) == "submitted"
+    slurm("scontrol", "resume", job)
+    cancel(results, batch)
+    wait_over(results, batch)
+
+
+def test_a_job_at_its_time_limit_hands_what_is_left_to_another(bed: Bed, results: Path) -> None:
+    fake = hanging("mlp")
+    submitted = submit(results, "control", "mlp", fake=fake)
+    batch = submitted.batches[0].batch
+    until(lambda: running_trial(results, batch) == "mlp")
+    bed.expire(job_of(results, submitted))
+    wait_over(results, batch, seconds=120)
+    assert labels(results, trial_of(results, "control"))[0] == "pass"
+    assert labels(results, trial_of(results, "mlp"))[0] is None, "its job's limit is not its own"
+    (next_one,) = until(lambda: [live for live in live_batches(results) if live.batch != batch])
+    roles = [(trial.role, trial.name) for trial in read_batch(layout.batch_dir(results, next_one.batch)).trials]
+    assert roles == [("control-first", "control"), ("trial", "mlp")]
+    until(lambda: len(attempts(results, trial_of(results, "control"))) == 2)
+
+
+def test_a_job_that_slurm_forgot_is_open_again(bed: Bed, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from orchestrator.dispatch.slurm.record import read_submission, write_submission
+
+    submitted = submit(results, "control")
+    batch = submitted.batches[0].batch
+    wait_over(results, batch)
+    folder = layout.batch_dir(results, batch)
+    submission = read_submission(folder)
+    assert submission is not None
+    # As after a reset of the accounting database: the number is unknown, or another job's.
+    write_submission(folder, replace(submission, state="submitted", job_id="1", at=time.time() - 3600))
+    wait_over(results, batch, seconds=10)
+    assert state_of(results, batch) == "vanished"
