@@ -65,6 +65,7 @@ def _plan(asked: Asked) -> Plan:
 def _show_plan(asked: Asked, *, as_json: bool) -> int:
     """The plan and nothing else: neither a folder nor a row is written."""
     from orchestrator.report import plan as text
+    from orchestrator.report.scripts import planned_scripts
     from orchestrator.store.database import open_store
     from orchestrator.store.failures import StoreMissing
 
@@ -73,10 +74,11 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
             plan = plan_of(asked, store)
     except StoreMissing:
         plan = plan_of(asked, None)
+    scripts = planned_scripts(plan, asked.results_dir)
     if as_json:
-        print(json.dumps(text.as_json(plan), indent=1, allow_nan=False))
+        print(json.dumps(text.as_json(plan, scripts), indent=1, allow_nan=False))
     else:
-        for line in text.whole(plan):
+        for line in text.whole(plan, scripts):
             print(line)
     return 0 if plan.new or plan.known else UsageError.exit_code
 

@@ -22,6 +22,8 @@ ID_DIGITS = REQUEST_DIGITS + FINGERPRINT_DIGITS
 _IDENTITY = "trial-identity-1"
 _GROUPS = ("model", "parallelism", "precision", "training", "trainer", "revisions")
 _OF_SOFTWARE = ("version", "commit", "dirty", "diff", "digest")
+_OF_THE_MACHINE = frozenset({"kernel"})
+"""Found by the validator on the machine that plans, which need not be the one that runs."""
 _PINS = ("bridge", "megatron_core")
 _TRAINER_WITHOUT_EFFECT = frozenset({"stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 
@@ -129,6 +131,7 @@ def _what_decides(software: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {key: item.get(key) for key in _OF_SOFTWARE if item.get(key)} if isinstance(item, Mapping) else item
         for name, item in software.items()
+        if name not in _OF_THE_MACHINE
     }
 
 

@@ -138,6 +138,7 @@ def test_a_fingerprint_counts_only_where_nothing_is_pinned() -> None:
 def test_where_software_lies_is_no_part_of_the_identity() -> None:
     here = {"megatron_core": {"version": "0.16.1", "path": "/a", "found": "git"}}
     there = {"megatron_core": {"version": "0.16.1", "path": "/b", "found": "pip"}}
+    assert identity(REQUEST, 0, here) == identity(REQUEST, 0, here | {"kernel": {"version": "6.1"}})
     newer = {"megatron_core": {"version": "0.16.2", "path": "/a", "found": "git"}}
     assert identity(REQUEST, 0, here) == identity(REQUEST, 0, there) != identity(REQUEST, 0, newer)
 

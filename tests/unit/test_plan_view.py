@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from orchestrator.dispatch.slurm import executor
+from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
+from orchestrator.dispatch.slurm.parameters import job_parameters
 from orchestrator.plan.candidate import Candidate, trial_id
 from orchestrator.plan.plan import Plan, make_plan
 from orchestrator.plan.verdict import Verdict
 from orchestrator.report.plan import MOST_LISTED, as_json, cost_lines, costs, entry_lines, summary_line, whole
+from orchestrator.report.scripts import planned_scripts
 
 REQUEST: dict[str, Any] = {
     "recompute_granularity": "selective",
@@ -113,3 +121,26 @@ def test_names_cannot_act_on_the_terminal() -> None:
 def test_repeats_are_counted_as_trials_of_candidates() -> None:
     plan = make_plan("s", [candidate("a", []), candidate("b", ["mlp"])], known={}, repeats=3)
     assert summary_line(plan) == "study s: 6 trials of 2 candidates, 6 to run"
+
+
+def test_the_scripts_shown_are_those_that_submitit_submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = copy.deepcopy(REQUEST) | {"cluster": {"kind": "slurm", "account": "team", "gpus_per_node": 1, "retries": 0}}
+    plan = make_plan("s", [Candidate("control", slurm)], known={})
+    ((title, text),) = planned_scripts(plan, tmp_path)
+    assert title == "batch-1: 1 trials, 2 nodes of 1 ranks"
+    assert "#SBATCH --account=team" in text
+
+    monkeypatch.setattr(executor.SbatchOnce, "affinity", classmethod(lambda _: 2))
+    cluster = cluster_of(slurm["cluster"])
+    folder = tmp_path / "batches" / "batch-1" / "submitit"
+    submitted = executor.SbatchOnce(folder, sys.executable, [])
+    submitted.update_parameters(**job_parameters(cluster, shape_of(cluster, 2), "batch-1"))
+    assert text == submitted._make_submission_file_text(submitted._submitit_command_str, "0")
+    assert not (tmp_path / "results").exists()
+
+
+def test_no_scripts_are_made_up_for_other_clusters_or_unknown_ranks(tmp_path: Path) -> None:
+    assert planned_scripts(make_plan("s", [candidate("a", [])], known={}), tmp_path) == []
+    recipe = copy.deepcopy(REQUEST) | {"cluster": {"kind": "slurm"}, "trainer": {"name": "bridge"}}
+    recipe["parallelism"]["world_size"] = "recipe"
+    assert planned_scripts(make_plan("s", [Candidate("a", recipe)], known={}), tmp_path) == []
