@@ -12,6 +12,7 @@ import recorded
 from postgresql import BINARIES, Server
 from sqlalchemy import text
 
+from orchestrator.cli.main import main
 from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.records import layout
 from orchestrator.records.rank import LastBeacon
@@ -643,3 +644,36 @@ def test_supervisor_that_left_no_iterations_still_has_its_stages(store: Store, r
     assert detail is not None
     assert detail.attempts[0].peak_allocated is not None
     assert detail.attempts[0].step_ms is None
+
+
+def test_verbs_answer_from_either_back_end(url: str, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded.demo(results)
+    where = ["--db", url, "--results", str(results)]
+    for words, said in (
+        (["status", "demo"], "OOM-fwd"),
+        (["show", "bbbb"], "cause device_oom in forward"),
+        (["show", "demo"], "recompute_modules=[mlp]"),
+        (["compare", "demo"], "mlp"),
+        (["query", "hot-ranks", "demo"], "hottest_in"),
+        (["query"], "v_stage_memory: "),
+        (["collect", "--reclassify"], "3 attempts classified again, 0 labels changed"),
+        (["db", "upgrade"], "up to date"),
+    ):
+        assert main([*words, *where]) == 0
+        assert said in capsys.readouterr().out
+    assert main(["status", "other", *where]) == 2
+    assert "there is demo" in capsys.readouterr().err
+
+
+def test_other_user_of_a_team_database_reads_what_is_there(
+    url: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded.demo(results)
+    with open_store(url, write=True) as store:
+        collect(store, results)
+    results.chmod(0o755)
+    (results / "runs").chmod(0o777)  # as if others could have written there: nothing of it is read
+    assert main(["status", "--db", url, "--results", str(results)]) == 0
+    shown = capsys.readouterr()
+    assert "demo" in shown.out
+    assert "nothing was collected" in shown.err
