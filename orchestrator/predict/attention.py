@@ -1,0 +1,134 @@
+"""What attention keeps: multi-latent, and standard or grouped-query; fused or not."""
+
+from __future__ import annotations
+
+from orchestrator.predict.page import STAT, Page
+
+OPERATIONS = ("input_norm", "down", "up", "core", "proj", "add")
+
+_LAYER = "transformer/transformer_layer.py TransformerLayer._forward_attention"
+_MLA = "transformer/multi_latent_attention.py MLASelfAttention.get_query_key_value_tensors"
+_GQA = "transformer/attention.py SelfAttention.get_query_key_value_tensors"
+_CORE = "TE attention/dot_product_attention/backends.py FusedAttnFunc.forward"
+_UNFUSED = "transformer/dot_product_attention.py DotProductAttention.forward"
+_NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
+_LINEAR = "TE module/linear.py _Linear.forward"
+_NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
+_ROPE = "models/common/embeddings/rope_utils.py _apply_rotary_pos_emb_bshd"
+_PROJ = "transformer/attention.py Attention.forward (linear_proj)"
+
+
+def write_mla(page: Page) -> None:
+    """Multi-latent attention. The latents are small; what `mla_up_proj` gives back are queries, keys and values."""
+    shapes, local, element = page.shapes, page.local, page.element
+    head = shapes.attention
+    heads = head.heads // local.tp
+    tokens, shard = local.tokens, local.shard
+    up = ("mla_up_proj",)
+    page.layer_input("input_norm", "add", _NORM)
+    _input_norm(page)
+    if head.q_lora:
+        page.keep("query latent", "[t, q_lora]", shard * head.q_lora * element, "down", "proj", _MLA)
+        page.keep("query latent, normed", "[t, q_lora]", page.linear_input(shard * head.q_lora), "up", "up",
+                  _NORM_LINEAR, up)  # fmt: skip
+        page.keep("query latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, up)
+    latent, rope = head.kv_lora, head.rope_dim
+    combined = shard * (latent + rope) * element
+    if page.numerics.transformer_engine:
+        # The latent is a slice of the projection's output. The norm copies it to be contiguous, and the output goes;
+        # a checkpoint keeps its inputs, which are slices, and with them the whole output.
+        page.keep_instead("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "up", _MLA, up)
+        page.keep("key/value latent", "[t, kv_lora]", shard * latent * element, "up", "up", _NORM_LINEAR, up)
+    else:
+        page.keep("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA)
+    if local.sequence_parallel and local.tp > 1:
+        page.keep_instead("rope key, gathered", "[T, rope]", tokens * rope * element, "down", "up", _MLA, up)
+    page.keep("key/value latent, normed", "[t, kv_lora]", page.linear_input(shard * latent), "up", "up",
+              _NORM_LINEAR, up)  # fmt: skip
+    page.keep("key/value latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, up)
+    wide = head.qk_dim + rope
+    page.hold("queries before rope", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "up", _MLA, up)
+    page.hold("keys and values, expanded", "[T, n/tp, qk + v]", tokens * heads * (head.qk_dim + head.v_dim) * element,
+              "up", "up", _MLA, up)  # fmt: skip
+    _rope(page, up)
+    page.keep("queries", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "proj", _MLA, up)
+    page.keep("keys", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "proj", _MLA, up)
+    page.keep("values", "[T, n/tp, v]", tokens * heads * head.v_dim * element, "up", "proj", _MLA, up)
+    _core(page, heads, head.v_dim)
+    _moment(page, heads * (2 * wide + head.v_dim), heads * head.v_dim)
+
+
+def write_gqa(page: Page) -> None:
+    """Standard and grouped-query attention: the norm is part of the projection, so `layernorm` finds none here."""
+    shapes, local, element = page.shapes, page.local, page.element
+    head = shapes.attention
+    heads, groups = head.heads // local.tp, max(1, head.groups // local.tp)
+    tokens = local.tokens
+    page.layer_input("input_norm", "add", _NORM_LINEAR)
+    if page.numerics.transformer_engine:
+        page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up",
+                  _NORM_LINEAR)  # fmt: skip
+        page.keep("norm's statistic", "[t]", local.shard * STAT, "input_norm", "up", _NORM_LINEAR)
+    else:
+        _input_norm(page)
+    every = (heads * (2 if head.output_gate else 1) + 2 * groups) * head.head_dim
+    mixed = tokens * every * element
+    core = ("core_attn",)
+    page.hold("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
+    if head.output_gate:
+        page.keep("output gate", "[T, n/tp, d]", tokens * heads * head.head_dim * element, "up", "proj", _GQA)
+    if head.qk_norm:
+        for name, count in (("queries", heads), ("keys", groups)):
+            page.keep(f"{name} before their norm", "[T, n/tp, d]", tokens * count * head.head_dim * element,
+                      "up", "up", _NORM)  # fmt: skip
+            page.keep(f"{name}' norm's statistic", "[T, n/tp]", tokens * count * STAT, "up", "up", _NORM)
+    _rope(page, ())
+    query, single = tokens * heads * head.head_dim * element, tokens * groups * head.head_dim * element
+    page.keep("queries", "[T, n/tp, d]", query, "up", "proj", _GQA)
+    if head.fused_core or heads == groups:
+        page.keep("keys", "[T, g/tp, d]", single, "up", "proj", _GQA)
+        page.keep("values", "[T, g/tp, d]", single, "up", "proj", _GQA)
+    else:
+        page.keep_instead("keys", "[T, g/tp, d]", single, "up", "proj", _GQA, core)
+        page.keep_instead("values", "[T, g/tp, d]", single, "up", "proj", _GQA, core)
+        page.keep("keys, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
+        page.keep("values, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
+    _core(page, heads, head.head_dim)
+    _moment(page, (heads + 2 * groups) * head.head_dim, heads * head.head_dim)
+
+
+def _input_norm(page: Page) -> None:
+    shard = page.local.shard
+    separate = ("layernorm",)
+    # Saved by each projection that reads it: one tensor in BF16, one quantised copy for each in FP8.
+    readers = 2 if page.numerics.fp8 else 1
+    page.keep("input norm output", "[t, h]", readers * page.linear_input(shard * page.shapes.hidden), "input_norm",
+              "add", _LINEAR, separate)  # fmt: skip
+    page.keep("input norm's statistic", "[t]", shard * STAT, "input_norm", "input_norm", _NORM, separate)
+
+
+def _rope(page: Page, labels: tuple[str, ...]) -> None:
+    head = page.shapes.attention
+    if head.rope_dim and not head.rope_fused:
+        size = 4 * page.local.seq * head.rope_dim * page.element
+        page.keep("rope cosines and sines", "4 x [s/cp, rope]", size, "up", "up", _ROPE, labels)
+
+
+def _core(page: Page, heads: int, width: int) -> None:
+    local, element = page.local, page.element
+    core = ("core_attn",)
+    if page.shapes.attention.fused_core:
+        page.keep("softmax statistic", "[T, n/tp]", local.tokens * heads * STAT, "core", "core", _CORE, core)
+    else:
+        square = local.tokens * heads * local.seq * local.cp * element
+        page.hold("attention scores", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
+        page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
+    page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
+    if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
+        page.keep("attention output, quantised", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
+    page.hold("projection output", "[t, h]", page.stream, "proj", "add", _LAYER)
+
+
+def _moment(page: Page, qkv: int, out: int) -> None:
+    tokens, element = page.local.tokens, page.element
+    page.moment("backward of core attention", tokens * (qkv + out) * element, 0)

@@ -1,0 +1,323 @@
+"""A job from settings in the framework's own names (`TransformerConfig`, `OptimizerConfig`, DDP, training)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.predict import job as jobs
+from orchestrator.predict.job import (
+    Attention,
+    Batch,
+    DeltaNet,
+    Experts,
+    Job,
+    LayerKind,
+    Layout,
+    Mamba,
+    Numerics,
+    Recompute,
+    Shapes,
+)
+from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
+from orchestrator.predict.problem import CannotPredictError
+
+_BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp8": 1, "uint8": 1}
+_HYBRID = {
+    "M": LayerKind("mamba", None),
+    "*": LayerKind("gqa", None),
+    "-": LayerKind(None, "dense"),
+    "E": LayerKind(None, "moe"),
+}
+
+
+@dataclass
+class Sections:
+    """Settings by the framework's names, from a request or from an effective configuration."""
+
+    model: dict[str, Any]
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    ddp: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+    trainer: str = "bridge"
+
+
+def build_job(sections: Sections, world_size: int | None = None) -> Job:
+    """The job of such settings.
+
+    Raises:
+        CannotPredictError: a size is missing, or of the wrong type.
+    """
+    model = sections.model
+    layout = _layout(model, world_size or _integer(sections.train, "world_size", 0))
+    numerics = _numerics(sections)
+    shapes = _shapes(model, layout, numerics, sections.trainer)
+    return Job(
+        shapes=shapes,
+        layout=layout,
+        numerics=numerics,
+        batch=Batch(
+            seq_length=_positive(model, "seq_length", _integer(sections.train, "seq_length", 0)),
+            micro_batch=_positive(sections.train, "micro_batch_size", 0),
+            global_batch=_positive(sections.train, "global_batch_size", 0),
+        ),
+        recompute=recompute_of(model),
+        cuda_graphs=numerics.cuda and _has_graphs(model),
+    )
+
+
+def recompute_of(fields: Mapping[str, Any]) -> Recompute:
+    """The four settings in force; a null list of modules is Megatron Core's `["core_attn"]`."""
+    granularity = fields.get("recompute_granularity")
+    if granularity is None:
+        return Recompute()
+    if granularity == jobs.FULL:
+        number = fields.get("recompute_num_layers")
+        return Recompute(granularity, frozenset(), fields.get("recompute_method"), number)
+    modules = fields.get("recompute_modules")
+    return Recompute(granularity, frozenset(["core_attn"] if modules is None else modules))
+
+
+def _has_graphs(model: Mapping[str, Any]) -> bool:
+    implementation = model.get("cuda_graph_impl") or "none"
+    return implementation != "none" or bool(model.get("enable_cuda_graph") or model.get("external_cuda_graph"))
+
+
+def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
+    tp = _integer(model, "tensor_model_parallel_size", 1)
+    pp = _integer(model, "pipeline_model_parallel_size", 1)
+    cp = _integer(model, "context_parallel_size", 1)
+    ep = _integer(model, "expert_model_parallel_size", 1)
+    etp = model.get("expert_tensor_parallel_size")
+    stages = None
+    asked = model.get("pipeline_model_parallel_layout")
+    if isinstance(asked, (str, list, tuple)):
+        try:
+            stages = tuple(tuple(stage) for stage in parse_layout(asked))
+        except LayoutError as error:
+            raise CannotPredictError(str(error)) from error
+    return Layout(
+        world=world_size or tp * pp * cp,
+        tp=tp,
+        pp=pp,
+        vpp=model.get("virtual_pipeline_model_parallel_size"),
+        cp=cp,
+        ep=ep,
+        etp=tp if etp is None else int(etp),
+        sequence_parallel=bool(model.get("sequence_parallel")) and tp > 1,
+        first_stage_layers=model.get("num_layers_in_first_pipeline_stage"),
+        last_stage_layers=model.get("num_layers_in_last_pipeline_stage"),
+        count_embedding=bool(model.get("account_for_embedding_in_pipeline_split")),
+        count_loss=bool(model.get("account_for_loss_in_pipeline_split")),
+        stages=stages,
+    )
+
+
+def _numerics(sections: Sections) -> Numerics:
+    model, optimizer, ddp = sections.model, sections.optimizer, sections.ddp
+    weight = _size(model.get("params_dtype"), 2 if sections.trainer == "bridge" else 4)
+    cuda = sections.trainer != "mcore_cpu"
+    aware = bool(optimizer.get("use_precision_aware_optimizer")) and cuda
+    main = _size(optimizer.get("main_params_dtype"), 4)
+    recipe = optimizer.get("fp8_recipe")
+    inside = aware and (main != 4 or recipe in (None, "delayed") or bool(optimizer.get("optimizer_cpu_offload")))
+    return Numerics(
+        weight=weight,
+        grad=4 if ddp.get("grad_reduce_in_fp32") else weight,
+        distributed_optimizer=bool(ddp.get("use_distributed_optimizer", True)),
+        precision_aware=aware,
+        main_params_in_optimizer=inside,
+        main_param=main,
+        store_remainders=bool(optimizer.get("store_param_remainders", True)) and weight == 2,
+        exp_avg=_size(optimizer.get("exp_avg_dtype"), 4) if aware else 4,
+        exp_avg_sq=_size(optimizer.get("exp_avg_sq_dtype"), 4) if aware else 4,
+        fp8=model.get("fp8") or None,
+        fp8_recipe=model.get("fp8_recipe"),
+        fp8_input_store=bool(model.get("activation_func_fp8_input_store")),
+        wgrad_fused=bool(model.get("gradient_accumulation_fusion")) and cuda,
+        transformer_engine=cuda and model.get("transformer_impl", "transformer_engine") != "local",
+        cuda=cuda,
+        high_busbw_padding=bool(ddp.get("pad_buckets_for_high_nccl_busbw")),
+    )
+
+
+def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, trainer: str) -> Shapes:
+    hidden = _positive(model, "hidden_size", 0)
+    heads = _positive(model, "num_attention_heads", 0)
+    ffn = _integer(model, "ffn_hidden_size", 4 * hidden)
+    return Shapes(
+        layers=_layers(model),
+        hidden=hidden,
+        ffn=ffn,
+        vocab=_vocabulary(model, layout, trainer),
+        tied=_tied(model),
+        gated=bool(model.get("gated_linear_unit")),
+        bias=bool(model.get("add_bias_linear", trainer != "bridge")),
+        qkv_bias=bool(model.get("add_qkv_bias")),
+        rms_norm=model.get("normalization") == "RMSNorm",
+        attention=_attention(model, hidden, heads, numerics),
+        experts=_experts(model, ffn),
+        mamba=_mamba(model, hidden),
+        delta=DeltaNet(
+            key_dim=_integer(model, "linear_key_head_dim", 128),
+            value_dim=_integer(model, "linear_value_head_dim", 128),
+            key_heads=_integer(model, "linear_num_key_heads", 16),
+            value_heads=_integer(model, "linear_num_value_heads", 32),
+            conv=_integer(model, "linear_conv_kernel_dim", 4),
+        ),
+        mtp_layers=_integer(model, "mtp_num_layers", 0),
+        fused_loss=str(model.get("cross_entropy_fusion_impl", "native"))
+        if model.get("cross_entropy_loss_fusion")
+        else None,
+    )
+
+
+def _layers(model: Mapping[str, Any]) -> tuple[LayerKind, ...]:
+    pattern = model.get("hybrid_override_pattern")
+    if pattern:
+        unknown = sorted(set(pattern) - set(_HYBRID) - {"|", "/"})
+        if unknown:
+            raise CannotPredictError(
+                f"hybrid_override_pattern has layers that are not known here: {', '.join(unknown)}"
+            )
+        return tuple(_HYBRID[letter] for letter in pattern if letter in _HYBRID)
+    number = _positive(model, "num_layers", 0)
+    mixer = "mla" if model.get("multi_latent_attention") else "gqa"
+    linear = _is_linear(model, number)
+    experts = _is_moe(model, number)
+    return tuple(
+        LayerKind("gdn" if linear[index] else mixer, "moe" if experts[index] else "dense") for index in range(number)
+    )
+
+
+def _is_linear(model: Mapping[str, Any], number: int) -> list[bool]:
+    """As `get_linear_attention_pattern`: a number n makes every n-th layer one of full attention."""
+    frequency = model.get("linear_attention_freq")
+    if model.get("experimental_attention_variant") != "gated_delta_net" or frequency is None:
+        return [False] * number
+    if isinstance(frequency, (list, tuple)):
+        return [bool(flag) for flag in frequency]
+    return [(index + 1) % int(frequency) != 0 for index in range(number)]
+
+
+def _is_moe(model: Mapping[str, Any], number: int) -> list[bool]:
+    if not model.get("num_moe_experts"):
+        return [False] * number
+    frequency = model.get("moe_layer_freq", 1)
+    if isinstance(frequency, (list, tuple)):
+        if len(frequency) != number:
+            raise CannotPredictError(f"moe_layer_freq lists {len(frequency)} layers of {number}")
+        return [bool(flag) for flag in frequency]
+    return [index % int(frequency) == 0 for index in range(number)]
+
+
+def _attention(model: Mapping[str, Any], hidden: int, heads: int, numerics: Numerics) -> Attention:
+    latent = bool(model.get("multi_latent_attention"))
+    head_dim = _integer(model, "kv_channels", hidden // heads)
+    rope = str(model.get("position_embedding_type", "rope")) in ("rope", "yarn")
+    fused = bool(model.get("apply_rope_fusion"))
+    backend = str(model.get("attention_backend") or "auto")
+    unfused = not numerics.transformer_engine or backend in (
+        "unfused",
+        "local",
+        "AttnBackend.unfused",
+        "AttnBackend.local",
+    )
+    if latent:
+        rope_dim = _integer(model, "qk_pos_emb_head_dim", 64)
+    else:
+        rope_dim = int(head_dim * float(model.get("rotary_percent") or 1.0)) if rope else 0
+    q_lora = model.get("q_lora_rank", 512)
+    return Attention(
+        heads=heads,
+        groups=_integer(model, "num_query_groups", heads),
+        head_dim=head_dim,
+        qk_norm=bool(model.get("qk_layernorm")),
+        rope_dim=rope_dim,
+        rope_fused=fused,
+        yarn=latent and model.get("rope_type", "yarn") == "yarn",
+        fused_core=not unfused,
+        output_gate=bool(model.get("attention_output_gate")),
+        q_lora=int(q_lora) if latent and q_lora else None,
+        kv_lora=_integer(model, "kv_lora_rank", 512) if latent else 0,
+        qk_dim=_integer(model, "qk_head_dim", 128) if latent else 0,
+        v_dim=_integer(model, "v_head_dim", 128) if latent else 0,
+    )
+
+
+def _experts(model: Mapping[str, Any], ffn: int) -> Experts:
+    count = _integer(model, "num_moe_experts", 0)
+    if not count:
+        return Experts()
+    router = model.get("moe_router_dtype")
+    balancing = model.get("moe_router_load_balancing_type", "aux_loss")
+    coefficient = model.get("moe_aux_loss_coeff", 0.0)
+    total = sum(coefficient) if isinstance(coefficient, (list, tuple)) else float(coefficient or 0)
+    return Experts(
+        count=count,
+        topk=_integer(model, "moe_router_topk", 2),
+        ffn=_integer(model, "moe_ffn_hidden_size", ffn),
+        shared_ffn=_integer(model, "moe_shared_expert_intermediate_size", 0),
+        shared_gate=bool(model.get("moe_shared_expert_gate")),
+        shared_overlap=bool(model.get("moe_shared_expert_overlap")),
+        grouped=bool(model.get("moe_grouped_gemm")),
+        dispatcher=str(model.get("moe_token_dispatcher_type", "allgather")),
+        permute_fused=bool(model.get("moe_permute_fusion")),
+        router_bytes={"fp32": 4, "fp64": 8}.get(str(router), _size(model.get("params_dtype"), 2)),
+        sigmoid=model.get("moe_router_score_function") == "sigmoid",
+        expert_bias=bool(model.get("moe_router_enable_expert_bias")),
+        aux_loss=total > 0 and balancing not in ("none", "sinkhorn"),
+        random_logits=bool(model.get("moe_router_force_load_balancing")),
+        latent=model.get("moe_latent_size"),
+    )
+
+
+def _mamba(model: Mapping[str, Any], hidden: int) -> Mamba:
+    head_dim = _integer(model, "mamba_head_dim", 64)
+    return Mamba(
+        state=_integer(model, "mamba_state_dim", 128),
+        head_dim=head_dim,
+        groups=_integer(model, "mamba_num_groups", 8),
+        heads=_integer(model, "mamba_num_heads", 2 * hidden // head_dim),
+    )
+
+
+def _vocabulary(model: Mapping[str, Any], layout: Layout, trainer: str) -> int:
+    if model.get("padded_vocab_size"):
+        return _positive(model, "padded_vocab_size", 0)
+    size = _positive(model, "vocab_size", 0)
+    if trainer == "bridge" and not model.get("should_pad_vocab"):
+        return size
+    multiple = _integer(model, "make_vocab_size_divisible_by", 128) * layout.tp
+    return math.ceil(size / multiple) * multiple
+
+
+def _tied(model: Mapping[str, Any]) -> bool:
+    shared = model.get("share_embeddings_and_output_weights")
+    if shared is None:
+        return model.get("untie_embeddings_and_output_weights") is False
+    return bool(shared)
+
+
+def _size(dtype: Any, default: int) -> int:
+    if dtype is None:
+        return default
+    return _BYTES.get(str(dtype).removeprefix("torch."), default)
+
+
+def _integer(fields: Mapping[str, Any], name: str, default: int) -> int:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise CannotPredictError(f"{name}={value!r:.40} is not a whole number")
+    return value
+
+
+def _positive(fields: Mapping[str, Any], name: str, default: int) -> int:
+    value = _integer(fields, name, default)
+    if value < 1:
+        raise CannotPredictError(f"{name} is not known, and a prediction needs it.")
+    return value

@@ -1,0 +1,42 @@
+"""What the first and the last pipeline stage keep beside layers: embeddings, final norm, logits and loss."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from orchestrator.predict.job import Local, Numerics, Shapes
+from orchestrator.predict.ledger import Ledger
+from orchestrator.predict.page import INDEX, STAT, Page
+
+OPERATIONS = ("norm", "logits", "loss")
+
+_MODEL = "models/gpt/gpt_model.py GPTModel._postprocess"
+_OUTPUT = "tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication"
+_TE_LOSS = "TE cross_entropy.py CrossEntropyFunction.forward"
+_LOSS = "tensor_parallel/cross_entropy.py _VocabParallelCrossEntropy.forward"
+_NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
+
+
+@lru_cache(maxsize=256)
+def output_ledger(shapes: Shapes, local: Local, numerics: Numerics) -> Ledger:
+    """Final norm, output layer and loss. The vocabulary is split over tensor-parallel ranks."""
+    page = Page(shapes, local, numerics)
+    tokens, element = local.tokens, page.element
+    logits = tokens * (shapes.vocab // local.tp)
+    page.layer_input("norm", "norm", _NORM)
+    page.keep("final norm output", "[t, h]", page.stream, "norm", "logits", _OUTPUT)
+    page.keep("final norm's statistic", "[t]", local.shard * STAT, "norm", "norm", _NORM)
+    if shapes.fused_loss == "te":
+        # The gradient takes the logits' place: nothing else of this size is made.
+        page.keep("logits", "[T, V/tp]", logits * element, "logits", "loss", _TE_LOSS)
+        page.hold("loss statistics", "[T, 4]", tokens * 4 * STAT, "loss", "loss", _TE_LOSS)
+    else:
+        page.hold("logits", "[T, V/tp]", logits * element if element != STAT else 0, "logits", "loss", _MODEL)
+        page.keep("softmax of logits", "[T, V/tp]", logits * STAT, "loss", "loss", _LOSS)
+        page.keep("targets", "[T]", tokens * (INDEX + 1), "loss", "loss", _LOSS)
+    page.keep("loss", "[T]", 5 * tokens * STAT, "loss", "loss", _MODEL)
+    page.hold("tokens, labels, positions and mask", "[T]", tokens * (3 * INDEX + STAT), "norm", "loss", _MODEL)
+    gradient = 0 if shapes.fused_loss == "te" or element == STAT else logits * element
+    weight = page.weight_gradient(shapes.hidden * shapes.vocab // local.tp)
+    page.moment("backward of the output layer", tokens * shapes.hidden * element + weight + gradient, 0)
+    return Ledger(OPERATIONS, tuple(page.tensors), tuple(page.moments))

@@ -1,0 +1,156 @@
+"""The ledger: one object for each tensor that a layer makes in its forward, and how long it lives.
+
+A tensor that backward reads is *kept*: it lives from the operation that makes it to the layer's backward, unless a
+recompute label in force drops it. Every other one is a temporary that lives `until` an operation of the same forward,
+the last one at which somebody (autograd aside) still holds it. A forward without gradients, which is what a region
+inside a checkpoint runs, keeps nothing: there each tensor lives until `until`. So one ledger says what forward keeps,
+how high it rises while it runs, what each label saves and what a replay needs for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+FULL = "full"
+"""Not a label of Megatron Core: stands for a layer inside a group that full recompute checkpoints."""
+
+DISCARDS = frozenset({"layernorm", "mla_up_proj", "moe_act", "gdn_norm_out"})
+"""Labels whose boundary frees its *output* (CheckpointWithoutOutput, tensor_parallel/random.py)."""
+
+REGIONS = frozenset({"core_attn", "mlp", "moe", "shared_experts", FULL})
+"""Labels whose boundary runs a region without gradients and keeps only the region's input."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One tensor of one layer and one micro-batch, on one rank."""
+
+    name: str
+    shape: str
+    """The formula of its size, with its sharding: T is s*b/cp tokens, t the residual stream's, t = T/tp under SP."""
+    bytes: int
+    made: str
+    """The operation that makes it."""
+    until: str
+    """The last operation at which it is held if backward does not keep it."""
+    source: str
+    """The function that makes or saves it: Megatron Core 0.16.1, or TE for Transformer Engine 2.11."""
+    kept: bool = False
+    labels: frozenset[str] = frozenset()
+    """Labels that drop it; for a temporary, the regions it belongs to."""
+    instead: frozenset[str] = frozenset()
+    """Labels that keep it in place of what they drop."""
+
+    def is_kept(self, active: frozenset[str]) -> bool:
+        """Whether forward leaves it for backward, under the labels in force."""
+        if self.instead and self.instead & active:
+            return not (self.labels & active)
+        return self.kept and not (self.labels & active)
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """A point of a layer's backward: gradients that live there, and kept tensors already freed. Bytes."""
+
+    name: str
+    made: int
+    freed: int
+    region: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """All tensors of one layer in order, the operations that it runs, and moments of its backward.
+
+    Compared by identity: whoever writes one keeps it, and what is worked out from it is cached.
+    """
+
+    operations: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    moments: tuple[Moment, ...] = ()
+    lingers: int = 0
+    """Bytes that stay alive from a backward to the next forward where the layer ran inside a checkpoint."""
+    lingers_with: frozenset[str] = frozenset()
+    persistent: int = 0
+    """Bytes that stay alive from the first forward on (attributes and caches)."""
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """What a layer needs under the labels in force. Bytes of one micro-batch on one rank."""
+
+    kept: int
+    forward: int
+    """Most bytes alive while its forward runs, its own kept ones included."""
+    backward: int
+    """Most bytes alive in its backward or in a replay, beyond what forward had kept."""
+    replay: int
+    """Of those, what a replay alone reaches; 0 where nothing is replayed."""
+    lingers: int
+    persistent: int
+
+
+def kept_bytes(ledger: Ledger, active: frozenset[str]) -> int:
+    """Bytes that forward leaves for backward."""
+    return sum(tensor.bytes for tensor in ledger.tensors if tensor.is_kept(active))
+
+
+def highest(ledger: Ledger, active: frozenset[str], tensors: Iterable[Tensor] | None = None) -> int:
+    """Most bytes alive at any operation of a forward with the labels in force."""
+    order = _order(ledger.operations)
+    change = [0] * (len(order) + 1)
+    for tensor in ledger.tensors if tensors is None else tensors:
+        change[order[tensor.made]] += tensor.bytes
+        if not tensor.is_kept(active):
+            change[order[tensor.until] + 1] -= tensor.bytes
+    live = most = 0
+    for step in change:
+        live += step
+        most = max(most, live)
+    return most
+
+
+@lru_cache(maxsize=4096)
+def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
+    """What one layer needs under the labels in force (`FULL` among them for a layer that is checkpointed whole)."""
+    kept = kept_bytes(ledger, active)
+    regions = active & REGIONS
+    outermost = FULL if FULL in regions else None
+    replays: list[int] = []
+    moments: list[int] = []
+    for region in [outermost] if outermost else sorted(regions - ({"shared_experts"} if "moe" in regions else set())):
+        inner = active - {region}
+        inside = [tensor for tensor in ledger.tensors if region in tensor.labels]
+        made = sum(t.bytes for t in inside if t.is_kept(inner) and not t.is_kept(active))
+        replays.append(highest(ledger, inner, inside) - sum(t.bytes for t in inside if t.is_kept(active)))
+        moments += [made + moment.made - _freed(moment, made) for moment in ledger.moments if region in moment.region]
+    restored = 2 * sum(
+        tensor.bytes
+        for tensor in ledger.tensors
+        if tensor.kept and tensor.labels & active & DISCARDS and not tensor.labels & active & REGIONS
+    )
+    if restored:
+        replays.append(restored)
+    moments += [moment.made - _freed(moment, kept) for moment in ledger.moments if not (moment.region & active)]
+    if restored and moments:
+        moments = [moment + restored for moment in moments]
+    replay = max(replays, default=0)
+    return LayerMemory(
+        kept=kept,
+        forward=highest(ledger, active),
+        backward=max([replay, *moments, 0]),
+        replay=replay,
+        lingers=ledger.lingers if active & ledger.lingers_with else 0,
+        persistent=ledger.persistent,
+    )
+
+
+def _freed(moment: Moment, kept: int) -> int:
+    return min(moment.freed, kept)
+
+
+@lru_cache(maxsize=256)
+def _order(operations: Sequence[str]) -> dict[str, int]:
+    return {name: index for index, name in enumerate(operations)}

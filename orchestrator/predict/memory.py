@@ -1,0 +1,189 @@
+"""The memory that a job needs: bytes for each pipeline rank and each stage of a step. Uncalibrated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orchestrator.predict.job import Job, Layout, Numerics, Shapes, local_sizes
+from orchestrator.predict.optimizer import ModelState, model_state
+from orchestrator.predict.parameters import (
+    Parameters,
+    embedding_parameters,
+    layer_parameters,
+    output_parameters,
+)
+from orchestrator.predict.pipeline import Chunk, chunks_of, in_flight
+from orchestrator.predict.walk import Walk, walk
+from orchestrator.vocabulary import Stage
+
+_MIB = 2**20
+WORKSPACE = 32 * _MIB
+"""A cuBLAS workspace on Hopper (TE cpp_extensions/gemm.py get_cublas_workspace_size_bytes; torch's own is as large)."""
+_TORCH_WORKSPACES = 2
+"""torch keeps one for each thread that multiplies: forward's and autograd's."""
+_GROUPED_STREAMS = 4
+"""TE keeps one for each stream of a grouped product."""
+
+STAGES = (
+    Stage.MODEL_BUILD,
+    Stage.FORWARD,
+    Stage.BACKWARD,
+    Stage.REPLAY,
+    Stage.GRAD_SYNC,
+    Stage.OPTIMIZER_INIT,
+    Stage.OPTIMIZER_STEP,
+)
+"""The stages that have a prediction. `model_build` stands for all of set-up."""
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """The peaks of one pipeline rank, in bytes. All ranks of one pipeline rank are alike."""
+
+    pp_rank: int
+    state: ModelState
+    first: Mapping[Stage, int]
+    """Peaks of the first iteration; a stage that is not entered is absent."""
+    steady: Mapping[Stage, int]
+    """Peaks of every later iteration."""
+    kept: int
+    """What forward leaves for backward when most micro-batches are in flight."""
+    in_flight: tuple[int, ...]
+    """Micro-batches of each model chunk at that point."""
+    after_step: int
+    """Alive from the end of an optimizer step to the next one's `zero_grad`."""
+    fixed: int
+    """Alive through the first iteration beside activations: model, workspaces, caches."""
+
+    @property
+    def peak(self) -> int:
+        """The largest of all stages and iterations."""
+        return max((*self.first.values(), *self.steady.values()))
+
+    @property
+    def peak_stage(self) -> Stage:
+        """Where that is."""
+        both = [*self.first.items(), *self.steady.items()]
+        return max(both, key=lambda item: item[1])[0]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a job needs, by pipeline rank."""
+
+    ranks: tuple[RankMemory, ...]
+
+    @property
+    def peak(self) -> int:
+        """The largest peak of any rank."""
+        return max(rank.peak for rank in self.ranks)
+
+    @property
+    def hottest(self) -> RankMemory:
+        """The rank with the largest peak."""
+        return max(self.ranks, key=lambda rank: rank.peak)
+
+
+def predict_memory(job: Job) -> Prediction:
+    """The peaks of every pipeline rank.
+
+    Raises:
+        CannotPredictError: the layers do not divide over the pipeline.
+    """
+    return Prediction(
+        tuple(_rank(job, index, chunks) for index, chunks in enumerate(chunks_of(job.shapes, job.layout)))
+    )
+
+
+def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk) -> Parameters:
+    """What one model chunk holds on one rank."""
+    total = Parameters()
+    if chunk.embedding:
+        total += embedding_parameters(shapes, layout)
+    for kind in chunk.layers:
+        total += layer_parameters(kind, shapes, layout)
+    if chunk.output:
+        total += output_parameters(shapes, layout, own_output=not shapes.tied or not chunk.embedding)
+    return total
+
+
+@lru_cache(maxsize=512)
+def rank_state(shapes: Shapes, layout: Layout, numerics: Numerics, chunks: tuple[Chunk, ...]) -> ModelState:
+    """Model, gradients and optimizer of one pipeline rank."""
+    return model_state(tuple(chunk_parameters(shapes, layout, chunk) for chunk in chunks), layout, numerics)
+
+
+def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
+    local = local_sizes(job)
+    state = rank_state(job.shapes, job.layout, job.numerics, chunks)
+    several = job.microbatches > 1
+    first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
+    later = [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
+    fixed = state.built + sum(one.persistent for one in first) + _workspaces(job)
+    mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
+    lingers = sum(one.lingers for one in first)
+    after = fixed + lingers
+    opening = _peaks(fixed, first, mixes)
+    gradients, kept_state, temporaries = _step(state, max(opening.values()) - after)
+    step = gradients + kept_state + temporaries
+    build = {Stage.MODEL_BUILD: state.build_peak}
+    opening |= {
+        Stage.GRAD_SYNC: after,
+        Stage.OPTIMIZER_INIT: after + (step if job.numerics.cuda else gradients + kept_state),
+        Stage.OPTIMIZER_STEP: after + step,
+    }
+    steady = _peaks(fixed + kept_state, later, mixes) | {
+        Stage.GRAD_SYNC: after + kept_state,
+        Stage.OPTIMIZER_STEP: after + step,
+    }
+    kept, most = max((sum(n * one.kept for n, one in zip(mix, first, strict=True)), mix) for mix in mixes)
+    return RankMemory(index, state, build | opening, steady, kept, most, after + gradients + kept_state, fixed)
+
+
+def _step(state: ModelState, cached: int) -> tuple[int, int, int]:
+    """Bytes of a step's main gradients, optimizer state and temporaries, as the allocator counts them.
+
+    They take the blocks that activations left in its cache (`cached` bytes), cut to size, and what these do not cover
+    comes in fresh segments, some of whose remainder is counted too.
+    """
+    behind = state.state + state.temporaries
+    fresh_gradients = _share(state.main_gradients - cached, state.main_gradients)
+    fresh = _share(behind - max(0, cached - state.main_gradients), behind)
+    return (
+        state.main_gradients + int(fresh_gradients * state.unsplit.gradients),
+        state.state + int(fresh * state.unsplit.state),
+        state.temporaries + int(fresh * state.unsplit.temporaries),
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return min(1.0, max(0, part) / whole) if whole else 0.0
+
+
+def _peaks(fixed: int, walks: list[Walk], mixes: tuple[tuple[int, ...], ...]) -> dict[Stage, int]:
+    found = {Stage.FORWARD: 0, Stage.BACKWARD: 0, Stage.REPLAY: 0}
+    for mix in mixes:
+        total = sum(count * one.kept for count, one in zip(mix, walks, strict=True))
+        for count, one in zip(mix, walks, strict=True):
+            if count:
+                others = fixed + total - one.kept
+                found[Stage.FORWARD] = max(found[Stage.FORWARD], others + one.forward)
+                found[Stage.BACKWARD] = max(found[Stage.BACKWARD], others + one.backward)
+                if one.replay:
+                    found[Stage.REPLAY] = max(found[Stage.REPLAY], others + one.replay)
+    if not found[Stage.REPLAY]:
+        del found[Stage.REPLAY]
+    return found
+
+
+def _workspaces(job: Job) -> int:
+    if not job.numerics.cuda:
+        return 0
+    number = _TORCH_WORKSPACES
+    if job.numerics.transformer_engine:
+        number += 1
+        if job.shapes.experts.grouped and any(kind.mlp == "moe" for kind in job.shapes.layers):
+            number += _GROUPED_STREAMS
+    return number * WORKSPACE

@@ -1,0 +1,49 @@
+"""What a dense MLP keeps, and a shared expert, which is one."""
+
+from __future__ import annotations
+
+from orchestrator.predict.page import STAT, Page
+
+OPERATIONS = ("mlp_norm", "fc1", "act", "fc2", "mlp_add")
+
+_LAYER = "transformer/transformer_layer.py TransformerLayer._forward_mlp"
+_NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
+_NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
+_ACT = "fusions/fused_bias_swiglu.py SwiGLUFunction.forward"
+_FC2 = "TE module/linear.py _Linear.forward"
+
+
+def write_dense(page: Page, *, first: bool) -> None:
+    """A dense MLP. `first`: the layer has no mixer, so the norm's input is the layer's."""
+    shapes, local = page.shapes, page.local
+    labels = ("mlp",)
+    if first:
+        page.layer_input("mlp_norm", "mlp_add", _NORM_LINEAR)
+    else:
+        page.keep("MLP input", "[t, h]", page.stream, "mlp_norm", "mlp_add", _LAYER)
+    normed = page.linear_input(local.shard * shapes.hidden)
+    if page.numerics.transformer_engine:
+        page.keep("MLP norm output", "[t, h]", normed, "mlp_norm", "fc1", _NORM_LINEAR, labels)
+        page.keep("MLP norm's statistic", "[t]", local.shard * STAT, "mlp_norm", "mlp_norm", _NORM_LINEAR, labels)
+    else:
+        page.keep("MLP norm output", "[t, h]", normed, "mlp_norm", "mlp_add", _NORM, ("layernorm",))
+        page.keep("MLP norm's statistic", "[t]", local.shard * STAT, "mlp_norm", "mlp_norm", _NORM, ("layernorm",))
+    width = shapes.ffn // local.tp
+    wide = width * (2 if shapes.gated else 1)
+    tokens, element = local.tokens, page.element
+    page.keep("FC1 output", "[T, 2f/tp]" if shapes.gated else "[T, f/tp]", stored(page, tokens * wide), "fc1", "fc2",
+              _ACT, labels)  # fmt: skip
+    page.keep("activation output", "[T, f/tp]", page.linear_input(tokens * width), "act", "fc2", _FC2, labels)
+    page.hold("MLP output", "[t, h]", page.stream, "fc2", "mlp_add", _LAYER, labels)
+    page.hold("layer output", "[t, h]", page.stream, "mlp_add", "mlp_add", _LAYER)
+    act, both = tokens * width * element, tokens * (width + wide) * element
+    weights = shapes.hidden * width
+    page.moment("backward of FC2", act + page.weight_gradient(weights), 0, labels)
+    page.moment("backward of the activation", act + tokens * wide * element, act, labels)
+    page.moment("backward of FC1", tokens * wide * element + page.stream
+                + page.weight_gradient(shapes.hidden * wide), both, labels)  # fmt: skip
+
+
+def stored(page: Page, numbers: int) -> int:
+    """Bytes of an activation's input as its backward finds it (`activation_func_fp8_input_store`)."""
+    return numbers * (1 if page.numerics.fp8_input_store else page.element)

@@ -1,0 +1,139 @@
+"""What parameters cost beside themselves: gradient buffers, main parameters, optimizer state, and a step's temporaries.
+
+Checked against Megatron Core 0.16.1 (optimizer/distrib_optimizer.py, distributed/param_and_grad_buffer.py) and
+Transformer Engine 2.11 (optimizers/fused_adam.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orchestrator.predict.job import Layout, Numerics
+from orchestrator.predict.parameters import Parameters, buffer_size
+
+_FLOAT = 4
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Unsplit:
+    """Bytes that stay with allocations of a step if every one of them gets a fresh segment (see `unsplit`)."""
+
+    gradients: int = 0
+    state: int = 0
+    temporaries: int = 0
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Bytes on one rank that do not depend on the batch."""
+
+    weights: int
+    gradients: int
+    """The buffer that micro-batches add to."""
+    main_params: int
+    """Made with the optimizer."""
+    state: int
+    """Made in the first step: moments, and masters where the optimizer itself keeps them."""
+    main_gradients: int
+    """Copies of the gradient's shard in float32, from the step to the next `zero_grad`."""
+    temporaries: int
+    """Of one step, beyond what stays."""
+    build_peak: int
+    """Most bytes while model and optimizer are built."""
+    largest: int
+    """The largest parameter, in numbers."""
+    unsplit: Unsplit
+    """What torch's allocator may count beyond the step's own allocations."""
+
+    @property
+    def built(self) -> int:
+        """Alive once the optimizer is built."""
+        return self.weights + self.gradients + self.main_params
+
+
+@lru_cache(maxsize=1024)
+def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numerics) -> ModelState:
+    """The state of a rank's model chunks."""
+    dense, expert = _buffers(chunks, layout, numerics)
+    total = dense + expert
+    count = sum(chunk.count for chunk in chunks)
+    sharded = numerics.distributed_optimizer
+    shard = dense // layout.dp_with_cp + expert // layout.expert_dp if sharded else count
+    if sharded and layout.dp_with_cp == layout.expert_dp == 1:
+        shard = count
+    main = 0 if numerics.main_params_in_optimizer or numerics.weight == _FLOAT else _FLOAT * shard
+    share = shard / max(1, count)
+    if main and numerics.cuda:
+        main += _unsplit(chunks, _FLOAT, share)
+    masters = 0
+    if numerics.main_params_in_optimizer:
+        masters = 2 if numerics.store_remainders and numerics.main_param == _FLOAT else numerics.main_param
+    state = (numerics.exp_avg + numerics.exp_avg_sq + masters) * shard
+    copies = 0 if numerics.main_params_in_optimizer or numerics.grad == _FLOAT else _FLOAT * shard
+    largest = max((size for chunk in chunks for size in (*chunk.dense, *chunk.expert)), default=0)
+    weights = numerics.weight * (total if sharded else count)
+    gradients = numerics.grad * total
+    built = weights + gradients + main
+    # The model is built with parameters of its own; buffers come beside them, one for each group of ranks.
+    copied = numerics.weight * count if sharded else 0
+    return ModelState(
+        weights=weights,
+        gradients=gradients,
+        main_params=main,
+        state=state,
+        main_gradients=copies,
+        temporaries=_temporaries(numerics, shard, largest),
+        build_peak=max(weights + gradients + copied, built + (numerics.weight * min(largest, shard) if main else 0)),
+        largest=largest,
+        unsplit=_unsplit_of_step(chunks, numerics, share, copies > 0),
+    )
+
+
+def _unsplit(chunks: Sequence[Parameters], width: int, share: float) -> int:
+    return int(share * sum(unsplit(width * size) for chunk in chunks for size in (*chunk.dense, *chunk.expert)))
+
+
+def _unsplit_of_step(chunks: Sequence[Parameters], numerics: Numerics, share: float, copies: bool) -> Unsplit:
+    if not numerics.cuda:
+        return Unsplit()
+    moments = (numerics.exp_avg, numerics.exp_avg_sq)
+    return Unsplit(
+        gradients=_unsplit(chunks, _FLOAT, share) if copies else 0,
+        state=sum(_unsplit(chunks, width, share) for width in moments),
+        temporaries=sum(_unsplit(chunks, _FLOAT, share) for width in moments if width != _FLOAT),
+    )
+
+
+def unsplit(size: int) -> int:
+    """Bytes of a fresh segment that stay with a request of `size` bytes, and are counted as allocated.
+
+    A request of 10 MiB and more gets a segment of its own, a multiple of 2 MiB, and what is left of it is split off
+    only if it is more than 1 MiB (c10/cuda/CUDACachingAllocator.cpp, get_allocation_size and should_split): an expert's
+    weight of 11 MiB counts as 12. Main parameters always get fresh segments, as nothing was freed before them.
+    """
+    left = -size % (2 * _MIB)
+    return left if size >= 10 * _MIB and left <= _MIB else 0
+
+
+def _temporaries(numerics: Numerics, shard: int, largest: int) -> int:
+    if not numerics.cuda:
+        # torch's Adam, one parameter after another: a root and a quotient (torch/optim/adamw.py).
+        return 2 * _FLOAT * min(largest, shard)
+    formats = [numerics.exp_avg, numerics.exp_avg_sq]
+    if numerics.main_params_in_optimizer and not numerics.store_remainders:
+        formats.append(numerics.main_param)
+    # FusedAdam.step makes a float32 copy of every state that is not float32, of all parameters at once.
+    return sum(_FLOAT * shard for size in formats if size != _FLOAT)
+
+
+def _buffers(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> tuple[int, int]:
+    def size(sizes: Sequence[int], ranks: int) -> int:
+        return buffer_size(
+            sizes, ranks, distributed=numerics.distributed_optimizer, high_busbw=numerics.high_busbw_padding
+        )
+
+    dense = sum(size(chunk.dense, layout.dp_with_cp) for chunk in chunks)
+    return dense, sum(size(chunk.expert, layout.expert_dp) for chunk in chunks)

@@ -1,0 +1,103 @@
+"""Writing a ledger: sizes on this rank, and one line for each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.predict.job import Local, Numerics, Shapes
+from orchestrator.predict.ledger import FULL, Moment, Tensor
+
+STAT = 4
+"""Bytes of a norm's or a softmax's statistic: always float32."""
+INDEX = 8
+"""Bytes of an index as torch makes it (int64)."""
+
+
+class Page:
+    """The tensors of one layer as they are written down."""
+
+    def __init__(self, shapes: Shapes, local: Local, numerics: Numerics) -> None:
+        self.shapes = shapes
+        self.local = local
+        self.numerics = numerics
+        self.element = numerics.weight
+        """Bytes of an activation: activations have the weights' format."""
+        self.tensors: list[Tensor] = []
+        self.moments: list[Moment] = []
+
+    @property
+    def stream(self) -> int:
+        """Bytes of the residual stream on this rank: [t, h]."""
+        return self.local.shard * self.shapes.hidden * self.element
+
+    def linear_input(self, numbers: int, *, original: bool = False) -> int:
+        """Bytes that a linear layer keeps of an input of so many numbers.
+
+        FP8 keeps the quantised input, a byte a number (TE module/linear.py, _Linear.forward), unless it was told to
+        save the original (set_save_original_input).
+        """
+        if self.numerics.fp8 and not original:
+            scales = {"mxfp8": 32, "blockwise": 32}.get(self.numerics.fp8_recipe or "", 0)
+            return numbers + (numbers // scales if scales else 0)
+        return numbers * self.element
+
+    def weight_gradient(self, numbers: int) -> int:
+        """Bytes of a weight's gradient while it is made; none where it is added to the buffer in place."""
+        return 0 if self.numerics.wgrad_fused else numbers * self.numerics.weight
+
+    def keep(
+        self,
+        name: str,
+        shape: str,
+        size: int,
+        made: str,
+        until: str,
+        source: str,
+        labels: Iterable[str] = (),
+    ) -> None:
+        """A tensor that backward reads."""
+        self._write(name, shape, size, made, until, source, True, labels, ())
+
+    def hold(
+        self, name: str, shape: str, size: int, made: str, until: str, source: str, labels: Iterable[str] = ()
+    ) -> None:
+        """A temporary."""
+        self._write(name, shape, size, made, until, source, False, labels, ())
+
+    def keep_instead(
+        self,
+        name: str,
+        shape: str,
+        size: int,
+        made: str,
+        until: str,
+        source: str,
+        instead: Iterable[str],
+        labels: Iterable[str] = (),
+    ) -> None:
+        """A tensor that is a temporary, unless one of the labels `instead` keeps it as a boundary's input."""
+        self._write(name, shape, size, made, until, source, False, labels, instead)
+
+    def layer_input(self, made: str, last: str, source: str) -> None:
+        """The layer's own input: kept by its first norm, and by a checkpoint of the whole layer."""
+        self.tensors.append(Tensor("layer input", "[t, h]", self.stream, made, last, source, kept=True))
+
+    def moment(self, name: str, made: int, freed: int, region: Iterable[str] = ()) -> None:
+        """A point of the backward."""
+        self.moments.append(Moment(name, made, freed, frozenset({*region, FULL})))
+
+    def _write(
+        self,
+        name: str,
+        shape: str,
+        size: int,
+        made: str,
+        until: str,
+        source: str,
+        kept: bool,
+        labels: Iterable[str],
+        instead: Iterable[str],
+    ) -> None:
+        dropped = frozenset({*labels, FULL})
+        if size:
+            self.tensors.append(Tensor(name, shape, size, made, until, source, kept, dropped, frozenset(instead)))

@@ -1,0 +1,154 @@
+"""How many parameters one rank holds, by layer: those that every data-parallel rank shares, and the experts'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orchestrator.predict.job import LayerKind, Layout, Shapes
+
+_START = 64
+"""Elements to which each parameter's start in a buffer is aligned (_pad_start_of_param_if_needed)."""
+_END = 128
+"""Elements to which a bucket's end is aligned, with the number of ranks (_pad_end_of_bucket_if_needed)."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Sizes of every parameter tensor of one model chunk on one rank, in numbers."""
+
+    dense: tuple[int, ...] = ()
+    """Reduced over data-parallel ranks."""
+    expert: tuple[int, ...] = ()
+    """Reduced over expert-data-parallel ranks; empty unless experts are spread over ranks (ep > 1)."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.dense) + sum(self.expert)
+
+    def __add__(self, other: Parameters) -> Parameters:
+        return Parameters(self.dense + other.dense, self.expert + other.expert)
+
+
+def buffer_size(sizes: Sequence[int], ranks: int, *, distributed: bool, high_busbw: bool = False) -> int:
+    """Numbers in a contiguous buffer of these parameters, padding included.
+
+    As `_ParamAndGradBuffer.__init__` (distributed/param_and_grad_buffer.py) without buckets: only with the distributed
+    optimizer is there padding. With buckets (`overlap_grad_reduce`) there are at most 128 x ranks more for each.
+    """
+    if not sizes or not distributed:
+        return sum(sizes)
+    *later, first = sizes[::-1]
+    end = sum(math.ceil(size / _START) * _START for size in later) + first
+    divisor = math.lcm(ranks, _END, 2**16) if high_busbw else math.lcm(ranks, _END)
+    return math.ceil(end / divisor) * divisor
+
+
+@lru_cache(maxsize=1024)
+def layer_parameters(kind: LayerKind, shapes: Shapes, layout: Layout, transformer_engine: bool = True) -> Parameters:
+    """One layer's parameters on one rank."""
+    sizes: list[int] = []
+    if kind.mixer == "mla":
+        sizes += _mla(shapes, layout)
+    elif kind.mixer == "gqa":
+        sizes += _gqa(shapes, layout)
+    elif kind.mixer == "mamba":
+        sizes += _mamba(shapes, layout)
+    elif kind.mixer == "gdn":
+        sizes += _delta(shapes, layout)
+    if kind.mlp == "dense":
+        sizes += [*_norm(shapes), *_linear(shapes, shapes.ffn // layout.tp)]
+        return Parameters(tuple(sizes))
+    if kind.mlp == "moe":
+        return Parameters(tuple(sizes)) + _moe(shapes, layout)
+    return Parameters(tuple(sizes))
+
+
+def embedding_parameters(shapes: Shapes, layout: Layout) -> Parameters:
+    """Word embeddings, split over the vocabulary."""
+    return Parameters((shapes.vocab // layout.tp * shapes.hidden,))
+
+
+def output_parameters(shapes: Shapes, layout: Layout, *, own_output: bool) -> Parameters:
+    """Final norm, and the output layer unless it shares the embeddings of the same rank."""
+    output = (shapes.vocab // layout.tp * shapes.hidden,) if own_output else ()
+    return Parameters((*_norm(shapes), *output))
+
+
+def _norm(shapes: Shapes, width: int | None = None) -> list[int]:
+    size = shapes.hidden if width is None else width
+    return [size] if shapes.rms_norm else [size, size]
+
+
+def _linear(shapes: Shapes, width: int) -> list[int]:
+    wide = width * (2 if shapes.gated else 1)
+    bias = ([wide], [shapes.hidden]) if shapes.bias else ([], [])
+    return [wide * shapes.hidden, *bias[0], width * shapes.hidden, *bias[1]]
+
+
+def _mla(shapes: Shapes, layout: Layout) -> list[int]:
+    head, hidden = shapes.attention, shapes.hidden
+    heads = head.heads // layout.tp
+    wide = head.qk_dim + head.rope_dim
+    sizes = [*_norm(shapes), heads * head.v_dim * hidden]
+    if head.q_lora:
+        sizes += [
+            head.q_lora * hidden,
+            heads * wide * head.q_lora,
+            *(_norm(shapes, head.q_lora) if head.qk_norm else ()),
+        ]
+    else:
+        sizes += [heads * wide * hidden]
+    sizes += [(head.kv_lora + head.rope_dim) * hidden, heads * (head.qk_dim + head.v_dim) * head.kv_lora]
+    return sizes + (_norm(shapes, head.kv_lora) if head.qk_norm else [])
+
+
+def _gqa(shapes: Shapes, layout: Layout) -> list[int]:
+    head, hidden = shapes.attention, shapes.hidden
+    heads, groups = head.heads // layout.tp, max(1, head.groups // layout.tp)
+    width = (heads * (2 if head.output_gate else 1) + 2 * groups) * head.head_dim
+    sizes = [*_norm(shapes), heads * head.head_dim * hidden, width * hidden]
+    if shapes.bias or shapes.qkv_bias:
+        sizes.append(width)
+    if shapes.bias:
+        sizes.append(hidden)
+    return sizes + ([*_norm(shapes, head.head_dim)] * 2 if head.qk_norm else [])
+
+
+def _mamba(shapes: Shapes, layout: Layout) -> list[int]:
+    mamba, tp = shapes.mamba, layout.tp
+    inner, groups, heads = mamba.inner // tp, max(1, mamba.groups // tp), mamba.heads // tp
+    conv = inner + 2 * groups * mamba.state
+    projected = 2 * inner + 2 * groups * mamba.state + heads
+    return [*_norm(shapes), projected * shapes.hidden, conv * mamba.conv, conv, heads, heads, heads, inner,
+            inner * shapes.hidden]  # fmt: skip
+
+
+def _delta(shapes: Shapes, layout: Layout) -> list[int]:
+    delta, tp = shapes.delta, layout.tp
+    keys, values = delta.key_dim * delta.key_heads // tp, delta.value_dim * delta.value_heads // tp
+    heads = delta.value_heads // tp
+    projected = 2 * keys + 2 * values + 2 * heads
+    return [*_norm(shapes), projected * shapes.hidden, (2 * keys + values) * delta.conv, heads, heads,
+            *_norm(shapes, delta.value_dim), values * shapes.hidden]  # fmt: skip
+
+
+def _moe(shapes: Shapes, layout: Layout) -> Parameters:
+    experts = shapes.experts
+    width = experts.ffn // layout.etp
+    inside = experts.latent or shapes.hidden
+    wide = width * (2 if shapes.gated else 1)
+    local = max(1, experts.count // layout.ep)
+    each = (wide * inside,) * local + (width * inside,) * local
+    dense = [*_norm(shapes), experts.count * shapes.hidden]
+    if experts.latent:
+        dense += [experts.latent * shapes.hidden] * 2
+    if experts.shared_ffn:
+        dense += _linear(shapes, experts.shared_ffn // layout.tp)
+        if experts.shared_gate:
+            dense.append(shapes.hidden)
+    if layout.ep > 1:
+        return Parameters(tuple(dense), each)
+    return Parameters((*dense, *each))

@@ -1,0 +1,104 @@
+"""Which layers each pipeline rank holds, and how many micro-batches of each are between forward and backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orchestrator.predict.job import LayerKind, Layout, Shapes
+from orchestrator.predict.problem import CannotPredictError
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One model chunk: its layers in order, and the ends that it holds."""
+
+    layers: tuple[LayerKind, ...]
+    embedding: bool
+    output: bool
+    first_layer: int = 0
+
+
+@lru_cache(maxsize=512)
+def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
+    """For each pipeline rank its chunks, by virtual stage.
+
+    As `get_num_layers_to_build` (transformer/transformer_block.py) and `PipelineParallelLayerLayout` divide layers.
+
+    Raises:
+        CannotPredictError: the layers do not divide so; Megatron Core refuses it too.
+    """
+    counts = _counts(shapes, layout)
+    ranks: list[list[Chunk]] = [[] for _ in range(layout.pp)]
+    start = 0
+    last = len(counts) - 1
+    for stage, count in enumerate(counts):
+        layers = shapes.layers[start : start + count]
+        ranks[stage % layout.pp].append(Chunk(layers, stage == 0, stage == last, start))
+        start += count
+    if start != len(shapes.layers):
+        raise CannotPredictError(f"{len(shapes.layers)} layers do not divide over {len(counts)} pipeline stages")
+    return tuple(tuple(chunks) for chunks in ranks)
+
+
+@lru_cache(maxsize=4096)
+def in_flight(pp: int, rank: int, chunks: int, microbatches: int) -> tuple[tuple[int, ...], ...]:
+    """How many micro-batches of each chunk a rank holds at once, for every mix that may be the largest.
+
+    1F1B: the first ranks hold up to `pp` of them. Interleaved: `forward_backward_pipelining_with_interleaving`
+    (pipeline_parallel/schedules.py) runs (pp - rank - 1) * 2 + (chunks - 1) * pp forwards before its first backward.
+    """
+    if chunks == 1:
+        return ((min(microbatches, pp - rank),),)
+    total = microbatches * chunks
+    warmup = min(total, (pp - rank - 1) * 2 + (chunks - 1) * pp)
+    order = [number % (pp * chunks) // pp for number in range(total)]
+    held: Counter[int] = Counter(order[:warmup])
+    mixes = set()
+    for number in range(warmup, total):
+        held[order[number]] += 1
+        mixes.add(tuple(held[chunk] for chunk in range(chunks)))
+        held[chunks - 1 - order[number - warmup]] -= 1
+    if not mixes:
+        mixes.add(tuple(held[chunk] for chunk in range(chunks)))
+    return tuple(sorted(mix for mix in mixes if not any(_within(mix, other) for other in mixes)))
+
+
+def _within(mix: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return mix != other and all(here <= there for here, there in zip(mix, other, strict=True))
+
+
+def _counts(shapes: Shapes, layout: Layout) -> list[int]:
+    total, pp = len(shapes.layers), layout.pp
+    if layout.stages is not None:
+        return [sum(word in ("decoder", "encoder") for word in stage) for stage in layout.stages]
+    if layout.first_stage_layers is not None or layout.last_stage_layers is not None:
+        per_rank = _uneven(total, layout)
+    else:
+        padded = total + layout.count_embedding + layout.count_loss
+        if padded % pp:
+            raise CannotPredictError(f"{padded} layers do not divide over {pp} pipeline stages")
+        per_rank = [padded // pp] * pp
+    chunks = layout.chunks
+    if any(count % chunks for count in per_rank):
+        raise CannotPredictError(f"{per_rank} layers of the pipeline ranks do not divide over {chunks} virtual stages")
+    counts = [per_rank[stage % pp] // chunks for stage in range(pp * chunks)]
+    counts[0] -= layout.count_embedding
+    counts[-1] -= layout.count_loss
+    return counts
+
+
+def _uneven(total: int, layout: Layout) -> list[int]:
+    first, last = layout.first_stage_layers, layout.last_stage_layers
+    left = layout.pp - (first is not None) - (last is not None)
+    rest = total - (first or 0) - (last or 0)
+    if left and rest % left:
+        raise CannotPredictError(f"{rest} layers do not divide over the {left} pipeline stages that are left")
+    middle = rest // left if left else 0
+    per_rank = [middle] * layout.pp
+    if first is not None:
+        per_rank[0] = first
+    if last is not None:
+        per_rank[-1] = last
+    return per_rank

@@ -1,0 +1,65 @@
+"""What a Mamba mixer and a gated delta net keep."""
+
+from __future__ import annotations
+
+from orchestrator.predict.page import STAT, Page
+
+_NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
+_MAMBA = "ssm/mamba_mixer.py MambaMixer.forward (mamba_split_conv1d_scan_combined)"
+_DELTA = "ssm/gated_delta_net.py GatedDeltaNet.forward"
+_LINEAR = "TE module/linear.py _Linear.forward"
+_MAMBA_LAYER = "ssm/mamba_layer.py MambaLayer.forward"
+
+
+def write_mamba(page: Page) -> None:
+    """A Mamba 2 mixer on its memory-efficient path: it keeps the projection and the scan's output, no states."""
+    shapes, local, element = page.shapes, page.local, page.element
+    mamba, tokens = shapes.mamba, local.tokens
+    inner, groups = mamba.inner // local.tp, max(1, mamba.groups // local.tp)
+    projected = 2 * inner + 2 * groups * mamba.state + mamba.heads // local.tp
+    page.layer_input("input_norm", "add", _NORM_LINEAR)
+    page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up", _NORM_LINEAR)
+    page.keep("norm's statistic", "[t]", local.shard * STAT, "input_norm", "up", _NORM_LINEAR)
+    size = tokens * projected * element
+    page.hold("projection, sequence first", "[T, (2i + 2gN + n)/tp]", size, "up", "up", _MAMBA)
+    page.keep("projection (z, x, B, C, dt)", "[T, (2i + 2gN + n)/tp]", size, "up", "proj", _MAMBA)
+    page.hold("convolved x, B, C", "[T, (i + 2gN)/tp]", tokens * (inner + 2 * groups * mamba.state) * element, "core",
+              "core", _MAMBA)  # fmt: skip
+    chunk = 128
+    states = tokens // chunk * inner * mamba.state * 4
+    page.hold("states between chunks", "[T/128, i/tp, N]", states, "core", "core", _MAMBA)
+    page.keep("scan output before its norm", "[T, i/tp]", tokens * inner * element, "core", "core", _MAMBA)
+    page.keep("gated norm's statistic", "[T, g/tp]", tokens * groups * STAT, "core", "core", _MAMBA)
+    page.hold("scan output, batch first", "[T, i/tp]", tokens * inner * element, "core", "proj", _MAMBA)
+    page.keep("mixer output", "[T, i/tp]", page.linear_input(tokens * inner), "proj", "proj", _LINEAR)
+    page.hold("projection output", "[t, h]", page.stream, "proj", "add", _MAMBA_LAYER)
+    page.hold("layer output", "[t, h]", page.stream, "add", "add", _MAMBA_LAYER)
+    page.moment("backward of the scan", tokens * (projected + 2 * inner) * element + 2 * states, 0)
+
+
+def write_delta(page: Page) -> None:
+    """A gated delta net: convolution, normed and repeated keys and queries, the chunked rule, a gated norm."""
+    shapes, local, element = page.shapes, page.local, page.element
+    delta, tokens, tp = shapes.delta, local.tokens, local.tp
+    keys, values = delta.key_dim * delta.key_heads // tp, delta.value_dim * delta.value_heads // tp
+    heads = delta.value_heads // tp
+    repeated = heads * delta.key_dim
+    page.layer_input("input_norm", "add", _NORM_LINEAR)
+    page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up", _NORM_LINEAR)
+    page.keep("norm's statistic", "[t]", local.shard * STAT, "input_norm", "up", _NORM_LINEAR)
+    projected = tokens * (2 * keys + 2 * values + 2 * heads) * element
+    page.hold("projection (q, k, v, gate, beta, alpha)", "[T, (2K + 2V + 2n)/tp]", projected, "up", "proj", _DELTA)
+    page.keep("convolution input", "[T, (2K + V)/tp]", tokens * (2 * keys + values) * element, "up", "up", _DELTA)
+    page.hold("convolution output", "[T, (2K + V)/tp]", tokens * (2 * keys + values) * element, "up", "proj", _DELTA)
+    page.keep("queries and keys before their L2 norm", "2 x [T, K/tp]", 2 * tokens * keys * element, "up", "up", _DELTA)
+    page.keep("queries and keys, repeated", "2 x [T, n/tp, k]", 2 * tokens * repeated * element, "up", "proj", _DELTA)
+    page.keep("values", "[T, V/tp]", tokens * values * element, "up", "proj", _DELTA)
+    page.keep("gate", "[T, V/tp]", tokens * values * element, "up", "proj", _DELTA)
+    page.keep("decay and beta", "[T, n/tp]", tokens * heads * (3 * STAT + element), "up", "core", _DELTA)
+    page.keep("chunks' triangular inverse", "[T, n/tp, 64]", tokens * heads * 64 * element, "core", "core", _DELTA)
+    page.keep("rule's output", "[T, V/tp]", tokens * values * element, "core", "proj", _DELTA)
+    page.keep("gated norm's statistic", "[T, n/tp]", tokens * heads * STAT, "core", "core", _DELTA)
+    page.keep("gated norm output", "[T, V/tp]", page.linear_input(tokens * values), "proj", "proj", _LINEAR,
+              ("gdn_norm_out",))  # fmt: skip
+    page.hold("projection output", "[t, h]", page.stream, "proj", "add", _DELTA)
+    page.moment("backward of the rule", tokens * (2 * repeated + 3 * values) * element, 0)

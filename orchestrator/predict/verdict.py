@@ -1,0 +1,117 @@
+"""Whether a candidate fits a memory target: yes, perhaps or no, with a stated range for what cannot be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from orchestrator.predict.job import Job
+from orchestrator.predict.memory import Prediction, RankMemory
+from orchestrator.vocabulary import Stage
+
+_GB = 10**9
+
+
+class Answer(str, Enum):
+    """What a prediction says of a target."""
+
+    FITS = "fits"
+    MAY_FIT = "may fit"
+    WILL_NOT_FIT = "will not fit"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Term:
+    """One thing that the ledger cannot know. Bytes, on top of the predicted peak."""
+
+    name: str
+    low: int
+    high: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """The peak of the hottest rank, and between what it may lie. Bytes allocated by torch."""
+
+    expected: int
+    low: int
+    high: int
+    terms: tuple[Term, ...]
+    outside: tuple[Term, ...]
+    """What a device needs beside torch's allocations: it counts against its capacity, not against a target."""
+
+    def answer(self, target: int) -> Answer:
+        """Against a target for allocated memory."""
+        if self.low > target:
+            return Answer.WILL_NOT_FIT
+        return Answer.FITS if self.high <= target else Answer.MAY_FIT
+
+    def answer_device(self, capacity: int) -> Answer:
+        """Against a device's whole memory."""
+        low = self.low + sum(term.low for term in self.outside)
+        high = self.high + sum(term.high for term in self.outside)
+        if low > capacity:
+            return Answer.WILL_NOT_FIT
+        return Answer.FITS if high <= capacity else Answer.MAY_FIT
+
+
+def range_of(job: Job, prediction: Prediction, *, calibrated: bool = False, shift: int = 0) -> Range:
+    """The range of the hottest rank's peak. `shift` is what a measured control taught (bytes, see `calibrate`)."""
+    rank = prediction.hottest
+    expected = max(0, rank.peak + shift)
+    terms = _terms(job, rank, calibrated=calibrated)
+    return Range(
+        expected=expected,
+        low=max(0, expected + sum(term.low for term in terms)),
+        high=expected + sum(term.high for term in terms),
+        terms=terms,
+        outside=_outside(job, rank),
+    )
+
+
+def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
+    if not job.numerics.cuda:
+        return (Term("ledger", -rank.kept // 50, rank.kept // 50, "2 % of the activations"),)
+    share = 0.01 if calibrated else 0.03
+    error = int(share * rank.kept)
+    terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
+    unsplit = rank.state.unsplit
+    spare = unsplit.gradients + unsplit.state + unsplit.temporaries
+    terms.append(
+        Term("allocator", -spare // 2, spare // 2 + _GB // 10, "remainders of segments too small to be split off")
+    )
+    terms.append(
+        Term("libraries", 0, _GB // 4, "workspaces of cuDNN and Triton, and what JIT warm-up holds for a step")
+    )
+    experts = job.shapes.experts
+    if experts.count and not experts.random_logits and not calibrated:
+        routed = _routed(job, rank)
+        terms.append(
+            Term("routing", 0, routed // 2, "tokens of the fullest rank's experts over the mean: up to a half")
+        )
+    if job.cuda_graphs:
+        terms.append(Term("CUDA graphs", 0, rank.kept // 4, "private pools hold what a captured layer would free"))
+    return tuple(terms)
+
+
+def _routed(job: Job, rank: RankMemory) -> int:
+    """Bytes of a rank's kept activations that grow with its experts' tokens: an upper bound, all that is kept."""
+    layers = sum(kind.mlp == "moe" for kind in job.shapes.layers)
+    return rank.kept * layers // max(1, len(job.shapes.layers))
+
+
+def _outside(job: Job, rank: RankMemory) -> tuple[Term, ...]:
+    if not job.numerics.cuda:
+        return ()
+    terms = [Term("CUDA context", 4 * _GB // 10, 9 * _GB // 10, "kernels and the driver's own memory")]
+    layout = job.layout
+    groups = sum(size > 1 for size in (layout.tp, layout.pp, layout.cp, layout.ep, layout.dp, layout.etp))
+    if groups:
+        terms.append(Term("NCCL", groups * _GB // 10, groups * _GB, "buffers of each process group's communicators"))
+    idle = rank.steady.get(Stage.FORWARD, rank.peak)
+    terms.append(Term("fragmentation", 0, idle // 12, "reserved and not allocated"))
+    return tuple(terms)
