@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -51,14 +52,17 @@ def main() -> None:
 
 def _measure(results: Path, patterns: list[list[str]], first: int, last: int, iterations: int) -> dict[str, Any]:
     size = _make(results, patterns, range(first, last), iterations)
+    before = _cpu_seconds()
     with open_store(default_url(results), write=True) as store:
         found = collect(store, results)
+    cpu = _cpu_seconds() - before
     time.sleep(2.1)
     return {
         "trials": last,
         "rank_records": found.ranks,
         "record_kb": round(size / max(found.ranks, 1) / 1e3, 1),
         "collect_s": round(found.seconds, 2),
+        "collect_cpu_s": round(cpu, 2),
         "records_per_s": round(found.ranks / found.seconds),
         "problems": len(found.problems),
         "database_mb": round(_size(results) / 1e6, 1),
@@ -127,6 +131,12 @@ def _make(results: Path, patterns: list[list[str]], numbers: range, iterations: 
                 path.chmod(0o600)
                 size += len(text)
     return size
+
+
+def _cpu_seconds() -> float:
+    """Of this process and its workers: what collecting takes also where others use the machine."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _collect_again(results: Path) -> float:

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import operator
 import os
 import tempfile
 import types
@@ -177,6 +178,9 @@ def _decode_sequence(kind: Any, origin: Any, value: Any, where: str) -> Any:
         raise FormatError(f"{where}: expected a list, got {_kind_of(value)}")
     arguments = typing.get_args(kind)
     if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
+        alike = _decode_alike(arguments[0], value) if dataclasses.is_dataclass(arguments[0]) else None
+        if alike is not None:
+            return origin(alike)
         read = _reader(arguments[0])
         return origin([read(item, f"{where}[{index}]") for index, item in enumerate(value)])
     if len(arguments) != len(value):
@@ -185,6 +189,27 @@ def _decode_sequence(kind: Any, origin: Any, value: Any, where: str) -> Any:
         _decode(item_kind, item, f"{where}[{index}]")
         for index, (item_kind, item) in enumerate(zip(arguments, value, strict=True))
     )
+
+
+def _decode_alike(kind: Any, rows: list[Any]) -> list[Any] | None:
+    """Objects of one class and the same fields, a field of all at a time; None where one of them is not so.
+
+    Iterations and stages, most of a record, in half the time; whatever is wrong is found, and named, one by one.
+    """
+    fields = _fields_of(kind)
+    names = [name for name, _, _ in fields]
+    if len(names) < 2 or hasattr(kind, "SCHEMA"):
+        return None
+    try:
+        if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
+            return None
+        columns = list(zip(*map(operator.itemgetter(*names), rows), strict=True))
+        for index, (_, read, plain) in enumerate(fields):
+            if not plain.issuperset(map(type, columns[index])):
+                columns[index] = tuple(read(item, "") for item in columns[index])
+    except (KeyError, FormatError):
+        return None
+    return [kind(*row) for row in zip(*columns, strict=True)]
 
 
 def _decode_plain(kind: Any, value: Any, where: str) -> Any:
