@@ -26,6 +26,7 @@ VERBS: dict[str, Verb] = {
     "query": Verb("orchestrator.cli.query", "trials that fit conditions, with the columns that you name"),
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
     "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs"),
+    "predict": Verb("orchestrator.cli.predict", "what candidates will need, before anything runs"),
     "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),
     "db": Verb("orchestrator.cli.db", "the database: its path, and upgrading it"),
 }

@@ -128,7 +128,7 @@ def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any]) -> Rea
     if recipe_name and "fp8" in recipe_name:
         model |= {"fp8": "hybrid", "fp8_recipe": _fp8_recipe(recipe_name)}
     model |= {key: request.get(key) for key in _RECOMPUTE if request.get(key) != _RECIPE}
-    if any(request.get(key) == _RECIPE for key in _RECOMPUTE):
+    if request.get(_RECOMPUTE[0]) == _RECIPE:
         assumed.append("recompute settings are the recipe's: none was taken")
     model["seq_length"] = training["seq_length"]
     distributed = trainer.get("use_distributed_optimizer")

@@ -1,0 +1,127 @@
+"""`predict`: what candidates will need, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.config.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.config.multirun import Composed
+    from orchestrator.report.predict import Forecast
+
+_ABOUT = """\
+The memory that each candidate of a command line will need, by rank and stage, before anything runs; for one candidate,
+or the one named by --candidate, also the largest tensors and what each label would save. A prediction decides nothing:
+measured rows do. What a recipe alone knows is taken from --effective: a rank's record, or an answer of resolve."""
+
+
+def add_parser(subparsers: Any) -> None:
+    parser: argparse.ArgumentParser = subparsers.add_parser("predict", description=_ABOUT)
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="as for a run")
+    parser.add_argument("--multirun", "-m", action="store_true", help="every value of swept overrides")
+    parser.add_argument("--config-name", "-cn", metavar="NAME", help="the primary configuration, instead of config")
+    parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a conf folder that comes before all others")
+    parser.add_argument("--candidate", metavar="NAME", help="the candidate to show in full")
+    parser.add_argument("--effective", metavar="FILE", help="JSON with the configuration that the framework finished")
+    parser.add_argument(
+        "--target-gb", type=float, metavar="GB", help="answer: fits, may fit, will not fit (1 GB = 1e9)"
+    )
+    parser.add_argument(
+        "--imbalance", type=float, default=1.0, metavar="X", help="tokens of the fullest rank's experts over the mean"
+    )
+    parser.add_argument("--tensors", type=int, default=12, metavar="N", help="how many tensors to show (default 12)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from orchestrator.predict.breakdown import largest_tensors, savings
+    from orchestrator.report import predict as report
+
+    if args.imbalance < 1:
+        raise UsageError(f"--imbalance {args.imbalance} is below 1: the fullest rank has at least the mean")
+    composed = _composed(args)
+    effective = _read_effective(args.effective) if args.effective else None
+    target = _target(args, composed[0].request)
+    found = [_forecast(one, effective, target, args.imbalance) for one in composed]
+    forecasts = [forecast for forecast, _ in found]
+    chosen = _chosen(args.candidate, forecasts)
+    job = found[chosen][1] if chosen is not None else None
+    if args.json:
+        answer: dict[str, Any] = {"target": target, "candidates": [report.as_json(one) for one in forecasts]}
+        if job is not None:
+            answer["tensors"] = [vars(share) for share in largest_tensors(job)]
+            answer["savings"] = [vars(one) for one in savings(job)]
+        print(json.dumps(answer, indent=1, allow_nan=False))
+        return 0
+    report.print_forecasts(forecasts, sys.stdout, target=target)
+    if chosen is not None and job is not None:
+        prediction, spread = forecasts[chosen].prediction, forecasts[chosen].spread
+        if prediction is not None and spread is not None:
+            report.print_stages(prediction, sys.stdout)
+            report.print_tensors(largest_tensors(job, prediction), sys.stdout, most=args.tensors)
+            report.print_savings(savings(job), sys.stdout)
+            report.print_terms(spread, sys.stdout)
+    return 0
+
+
+def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:
+    from orchestrator.config.compose import composing
+    from orchestrator.config.multirun import expand
+    from orchestrator.plan.expand import FastComposer
+
+    with composing(args.config_dir, args.config_name) as composer:
+        return tuple(expand(args.overrides, FastComposer.of(composer), args.multirun))
+
+
+def _forecast(
+    composed: Composed, effective: Mapping[str, Any] | None, target: int | None, imbalance: float
+) -> tuple[Forecast, Any]:
+    from orchestrator.predict.memory import predict_memory
+    from orchestrator.predict.problem import CannotPredictError
+    from orchestrator.predict.read import read_job
+    from orchestrator.predict.timing import cost_of
+    from orchestrator.predict.verdict import range_of
+    from orchestrator.report.predict import Forecast
+
+    try:
+        reading = read_job(composed.request, effective)
+        experts = replace(reading.job.shapes.experts, imbalance=imbalance)
+        job = replace(reading.job, shapes=replace(reading.job.shapes, experts=experts))
+        prediction = predict_memory(job)
+        spread, cost = range_of(job, prediction), cost_of(job)
+    except CannotPredictError as error:
+        return Forecast(composed.name, problem=str(error)), None
+    answer = None if target is None else spread.answer(target)
+    return Forecast(composed.name, prediction, spread, cost, answer, reading.assumed), job
+
+
+def _chosen(name: str | None, forecasts: list[Forecast]) -> int | None:
+    if name is None:
+        return 0 if len(forecasts) == 1 and forecasts[0].prediction is not None else None
+    for index, forecast in enumerate(forecasts):
+        if forecast.name == name:
+            return index if forecast.prediction is not None else None
+    names = ", ".join(forecast.name for forecast in forecasts[:8])
+    raise UsageError(f"There is no candidate {name!r} here; there is {names}.")
+
+
+def _target(args: argparse.Namespace, request: Mapping[str, Any]) -> int | None:
+    target = args.target_gb if args.target_gb is not None else request["study"]["target_gb"]
+    return None if target is None else int(float(target) * 1e9)
+
+
+def _read_effective(path: str) -> Mapping[str, Any]:
+    try:
+        content = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} could not be read as JSON: {error}") from error
+    inner = content.get("effective", content) if isinstance(content, dict) else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("model"), dict):
+        raise UsageError(f"{path} holds no effective configuration: give a rank-00000.json, or an answer of resolve")
+    return inner
