@@ -162,7 +162,11 @@ def _preparing(changed: list[Seen], workers: int | None) -> Iterator[Prepare]:
         return
     # Forked: nothing is imported again, and this process has no other thread whose lock a child could inherit.
     with ProcessPoolExecutor(count, get_context("fork"), initializer=die_with_parent, initargs=(os.getpid(),)) as pool:
-        yield lambda folders: pool.map(prepare, folders, chunksize=8)
+        try:
+            yield lambda folders: pool.map(prepare, folders, chunksize=8)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # an interrupt, or a full disk: what was written stays
+            raise
 
 
 def _estimate(changed: list[Seen]) -> int:

@@ -163,3 +163,17 @@ def test_readers_are_not_held_up_by_a_collection(results: Path, tmp_path: Path) 
             with open_store(path, busy_seconds=0.1) as reader, reader.reading() as other:
                 count = other.exec_driver_sql("SELECT COUNT(*) FROM attempts WHERE label = 'pass'").scalar()
                 assert count == TRIALS
+
+
+def test_interrupted_collection_ends_at_once_and_keeps_what_it_wrote(
+    results: Path, expected: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "store.sqlite"
+    process = start(COLLECT, path, results, 2)
+    wait_for(process, "open")
+    time.sleep(0.4)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) != 0
+    with open_store(path, write=True) as store:
+        collect(store, results)
+    assert contents(path) == expected
