@@ -36,10 +36,10 @@ def rank_package(results_dir: Path) -> Path:
         return folder
     building = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
     try:
+        for parent_name in {str(Path(name).parent) for name in files}:
+            (building / parent_name).mkdir(parents=True, exist_ok=True)
         for name, path in files.items():
-            target = building / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+            shutil.copyfile(path, building / name)
         building.replace(folder)
     except OSError:
         shutil.rmtree(building, ignore_errors=True)

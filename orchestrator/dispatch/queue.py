@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, Batch
-from orchestrator.vocabulary import Cause, Consequence, consequence_of
+from orchestrator.vocabulary import PASS, Cause, Consequence, consequence_of, is_result
 
 BAD_NODE_CAUSES = frozenset({Cause.NODE_FAILURE, Cause.HARDWARE, Cause.SHARED_GPU})
 """Causes that lie with a node: another attempt is made elsewhere."""
@@ -34,11 +34,11 @@ class Made:
 
 
 def fate_of(cause: Cause, label: str | None, *, cut_short: bool) -> Fate:
-    """What follows from an attempt's outcome."""
-    if cut_short:
-        return Fate.CUT_SHORT
-    if label == "pass":
+    """What follows from an attempt's outcome. One that had its result when its job ended has its result."""
+    if label == PASS:
         return Fate.PASSED
+    if cut_short and not is_result(label or ""):
+        return Fate.CUT_SHORT
     return Fate.RETRY if consequence_of(cause) is Consequence.RETRY else Fate.KEPT
 
 

@@ -75,6 +75,12 @@ def test_what_follows_from_an_outcome() -> None:
     assert fate_of(Cause.NODE_FAILURE, "failed:node_failure", cut_short=False) is Fate.RETRY
     assert fate_of(Cause.IMPORT_ERROR, "failed:import_error", cut_short=False) is Fate.KEPT
     assert fate_of(Cause.NONE, None, cut_short=True) is Fate.CUT_SHORT
+    assert fate_of(Cause.PREEMPTED, "failed:preempted", cut_short=True) is Fate.CUT_SHORT
+
+
+def test_a_result_that_was_there_when_the_job_ended_is_kept() -> None:
+    assert fate_of(Cause.NONE, "pass", cut_short=True) is Fate.PASSED
+    assert fate_of(Cause.DEVICE_OOM, "OOM-bwd", cut_short=True) is Fate.KEPT
 
 
 @given(

@@ -41,9 +41,9 @@ def run(batch_dir: str) -> str:
     ends_at = _EndOfJob(os.environ.get("SLURM_JOB_ID", ""))
     interruption = Interruption(
         {
-            signal.SIGTERM: lambda: attempts.DRIVER_SIGNAL,
+            signal.SIGTERM: lambda: ends_at.reason(within=_OWN_SECONDS),
             signal.SIGINT: lambda: attempts.DRIVER_SIGNAL,
-            signal.SIGUSR2: ends_at.reason_of_warning,
+            signal.SIGUSR2: lambda: ends_at.reason(within=WARNING_SECONDS + _EARLY_SECONDS),
         }
     )
     folder = Path(batch_dir)
@@ -162,12 +162,11 @@ class _EndOfJob:
             self._end = self._ask()
         return None if self._end is None else self._end - self._clock()
 
-    def reason_of_warning(self) -> str:
-        """What USR2 means: the time limit is near, or else that the job is to be preempted."""
+    def reason(self, within: float) -> str:
+        """What a signal means: the job's time is over within so many seconds, or else somebody ends the job."""
         self._asked_at = 0.0
         left = self.seconds_left()
-        near = left is None or left <= WARNING_SECONDS + _EARLY_SECONDS
-        return attempts.JOB_TIME_LIMIT if near else attempts.DRIVER_SIGNAL
+        return attempts.JOB_TIME_LIMIT if left is not None and left <= within else attempts.DRIVER_SIGNAL
 
     def state(self) -> str | None:
         """The job's state as the queue has it; None where it has none."""

@@ -226,7 +226,7 @@ def test_a_job_at_its_time_limit_hands_what_is_left_to_another(bed: Bed, results
     submitted = submit(results, "control", "mlp", fake=fake)
     batch = submitted.batches[0].batch
     until(lambda: running_trial(results, batch) == "mlp")
-    bed.expire(job_of(results, submitted))
+    bed.expire(job_of(results, submitted), 60)  # the warning comes two minutes before
     wait_over(results, batch, seconds=120)
     assert labels(results, trial_of(results, "control"))[0] == "pass"
     assert labels(results, trial_of(results, "mlp"))[0] is None, "its job's limit is not its own"
