@@ -200,6 +200,10 @@ def test_an_allocation_can_be_told_to_fail() -> None:
             torch.zeros(10)
         assert memory.current()[0] == kept.untyped_storage().nbytes()
         torch.zeros(10)
+        memory.fail_allocation(3)
+        torch.zeros(10)
+        assert memory.spare() == 2
+        torch.zeros(10), torch.zeros(10)
 
 
 def test_copies_that_a_library_makes_for_itself_are_left_out() -> None:

@@ -2,7 +2,7 @@
 
 A testing aid: a trial with a fault measures nothing that anybody wants to know. Kinds:
 
-    oom        the out-of-memory error, at the visit itself or at its n-th allocation
+    oom        the out-of-memory error, at the visit itself or at the stage's n-th allocation from there on
     nan        one element of a gradient becomes NaN
     sleep      the rank stops making progress for `seconds`
     raise      RuntimeError
@@ -59,6 +59,9 @@ class _Plan:
         self.spoil_gradient = spoil_gradient
         self.visits = 0
         self.armed_at: int | None = None
+        """Depth of the visit whose allocations are being counted."""
+        self.allocations_left: int | None = None
+        """How many are to succeed before the failing one, between visits."""
         self.enter = recorder.enter
         self.leave = recorder.leave
         self.begin_iteration = recorder.begin_iteration
@@ -90,20 +93,25 @@ class _Plan:
     def _disarm(self, depth: int) -> None:
         if self.armed_at == depth:
             self.armed_at = None
-            self.memory.fail_allocation(None)
+            self.allocations_left = self.memory.spare()
+
+    def _arm(self, number: int) -> None:
+        self.armed_at = self.recorder.depth
+        self.memory.fail_allocation(number)
 
     def _arrive(self, stage: Stage) -> None:
         if stage is self.stage and (stage in _ONCE or self.recorder.iteration == self.fault.iteration):
             self.visits += 1
-            if self.visits == self.fault.entry:
+            if self.allocations_left is not None:
+                self._arm(self.allocations_left)
+            elif self.visits == self.fault.entry:
                 self._commit()
 
     def _commit(self) -> None:
         kind = self.fault.kind
         print(f"committing the fault {kind} in {self.stage}", file=sys.stderr, flush=True)
         if kind == "oom" and self.fault.allocation is not None:
-            self.armed_at = self.recorder.depth
-            self.memory.fail_allocation(self.fault.allocation)
+            self._arm(self.fault.allocation)
         elif kind == "oom":
             raise self.memory.refuse(_REQUEST)
         elif kind == "nan":

@@ -88,9 +88,14 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         """Allocations counted so far."""
         return self._allocations
 
-    def fail_allocation(self, number: int | None) -> None:
-        """Let the `number`-th allocation from now on (from 1) fail as if it did not fit; None: let it be."""
-        self._failing = None if number is None else self._allocations + number
+    def fail_allocation(self, number: int) -> None:
+        """Let the `number`-th allocation from now on (from 1) fail as if it did not fit."""
+        self._failing = self._allocations + number
+
+    def spare(self) -> int | None:
+        """Take `fail_allocation` back: how many allocations away the failing one still was, None without one."""
+        failing, self._failing = self._failing, None
+        return None if failing is None or failing <= self._allocations else failing - self._allocations
 
     @contextlib.contextmanager
     def not_counting(self) -> Iterator[None]:
