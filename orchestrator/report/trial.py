@@ -27,6 +27,8 @@ _FRAMEWORK_NAMES = {
 NOT_STATED = object()
 """The effective configuration has no one value under that name; null is a value."""
 
+_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
 _RANKS_SHOWN = 16
 _ITERATIONS_SHOWN = 24
 
@@ -43,7 +45,8 @@ def setting_rows(requested: Mapping[str, Any], effective: Mapping[str, Any] | No
         name = _FRAMEWORK_NAMES.get(path, path.rpartition(".")[2])
         became = finished.get(name, [])
         always = path in _RECOMPUTE
-        differs = len(became) == 1 and became[0] != asked and not _unset(asked, became[0], always=always)
+        unasked = asked is None and not always  # the framework's default where nothing was asked is no surprise
+        differs = len(became) == 1 and not unasked and not _same(asked, became[0])
         if always or differs:
             rows.append((path, asked, became[0] if len(became) == 1 else NOT_STATED, differs))
     return rows
@@ -113,9 +116,8 @@ def _figures(attempt: AttemptDetail) -> Iterator[str]:
     yield f"device   {device or '-'}{capacity} on {plain(', '.join(attempt.hosts)) or '-'}"
     where = f" on rank {plain(attempt.peak_allocated_rank)} in {plain(attempt.peak_allocated_stage)}"
     peak = format_bytes(attempt.peak_allocated)
-    yield f"peak     {peak} allocated{where if attempt.peak_allocated is not None else ''}, " + (
-        f"{format_bytes(attempt.peak_reserved)} reserved"
-    )
+    reserved = "" if attempt.peak_reserved is None else f", {format_bytes(attempt.peak_reserved)} reserved"
+    yield f"peak     {peak} allocated{where if attempt.peak_allocated is not None else ''}{reserved}"
     if attempt.step_ms is not None:
         scatter = "" if attempt.step_ms_scatter is None else f" +- {attempt.step_ms_scatter:.2f}"
         yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations"
@@ -245,9 +247,11 @@ def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _unset(asked: Any, became: Any, *, always: bool) -> bool:
-    """Whether a difference is only that nothing was asked: the framework's default is no surprise."""
-    return not always and (asked is None or asked == became)
+def _same(asked: Any, became: Any) -> bool:
+    """Whether the framework took a value as it was meant: it spells types and functions in full."""
+    if isinstance(asked, str) and isinstance(became, str):
+        return _TYPES.get(asked, asked) in (became, became.removeprefix("torch."), became.rpartition(".")[2])
+    return bool(asked == became)
 
 
 def _value(value: Any) -> str:
