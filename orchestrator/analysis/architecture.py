@@ -103,7 +103,7 @@ def _fused_attention(effective: Mapping[str, Any], fields: Mapping[str, Any]) ->
     named = [str(fields.get("attention_backend") or "")]
     for layer in _layers(effective):
         named += [str(part) for part in layer.values()]
-    return next((name for name in named for fused in _FUSED if fused in name), None)
+    return next((name for name in named for fused in _FUSED if fused in name and "unfused" not in name.lower()), None)
 
 
 def _layers(effective: Mapping[str, Any]) -> list[Mapping[str, Any]]:

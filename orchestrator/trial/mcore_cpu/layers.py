@@ -16,7 +16,7 @@ from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe.experts import SequentialMLP, TEGroupedMLP
 
 
-class UnfusedAttention(DotProductAttention):  # type: ignore[misc]  # megatron has no types
+class PlainAttention(DotProductAttention):  # type: ignore[misc]  # megatron has no types
     """Megatron Core's unfused attention, with MLA's head sizes: keys and values may differ in width.
 
     It keeps the probabilities ([b, heads, s, s]) for backward, so `core_attn` has something to give back.
@@ -144,7 +144,7 @@ class CpuSpecProvider(LocalSpecProvider):  # type: ignore[misc]  # megatron has 
         return Norm
 
     def core_attention(self) -> type:
-        return UnfusedAttention
+        return PlainAttention
 
     def grouped_mlp_modules(self, moe_use_grouped_gemm: bool, *legacy: Any, **kwargs: Any) -> tuple[type, Any]:
         if moe_use_grouped_gemm:

@@ -23,20 +23,6 @@ def build_model(request: Request, config: Any) -> list[Any]:
     return [_chunk(request, config, stage) for stage in range(request.parallelism.vpp)]
 
 
-def layer_classes(chunks: list[Any]) -> list[str]:
-    """For each decoder layer of this rank its number and the classes of its attention and MLP."""
-    found = []
-    for chunk in chunks:
-        for layer in chunk.decoder.layers:
-            mlp = type(layer.mlp).__name__
-            if hasattr(layer.mlp, "experts"):
-                mlp += f"({type(layer.mlp.experts).__name__})"
-            attention = layer.self_attention
-            core = type(attention.core_attention).__name__
-            found.append(f"{layer.layer_number}: {type(attention).__name__}({core}), {mlp}")
-    return found
-
-
 def _chunk(request: Request, config: Any, stage: int | None) -> Any:
     first = parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage)
     last = parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.records.spec import TrialSpec
+from orchestrator.trial.bridge.effective import built_layers
 from orchestrator.trial.mcore_cpu import standins
 from orchestrator.trial.mcore_cpu.collectives import settle_collectives
 from orchestrator.trial.mcore_cpu.effective import as_json
@@ -271,16 +272,14 @@ class _Trial:
         )
 
     def _effective(self) -> dict[str, Any]:
-        from orchestrator.trial.mcore_cpu.model import layer_classes
-
         request = self.request
         return {
             "model": {
                 **as_json(self.config),
                 **request.model,
                 "padded_vocab_size": request.padded_vocab_size,
-                "layers": layer_classes([chunk.module for chunk in self.chunks]),
             },
+            "layers": built_layers(self.chunks),
             "ddp": as_json(self.ddp),
             "optimizer": as_json(self.optimizer_config),
             "train": {
