@@ -26,7 +26,7 @@ _WITHOUT_EFFECT = re.compile(
     r"""
       ^(?:host|hosts|nodelist|master_addr|node_rank|local_rank)$ | (?:^|_)hostnames?$
     | (?:^|_)uuids?$ | (?:^|_)ports?$
-    | ^(?:name|job_name|run_name|exp_name|experiment_name|study|pid)$ | ^(?:wandb|mlflow|comet)_
+    | ^(?:name|job_name|run_name|exp_name|experiment_name|hf_model_id|study|pid)$ | ^(?:wandb|mlflow|comet)_
     | (?:^|_)cache_(?:seed|dir|path|key|version|name)$ | ^torchinductor_ | ^triton_cache
     | ^(?:stall_seconds|time_limit|wait_for_empty_gpus_seconds)$
     | ^(?:started_at|ended_at|timestamp|found|found_by|how|how_found|location)$
@@ -34,6 +34,8 @@ _WITHOUT_EFFECT = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 """By a field's last name: hosts, GPU uuids, ports, names, cache seeds, time limits, how and when a thing was seen."""
+_OF_THE_HOST = frozenset({"kernel"})
+"""Nodes of one cluster are patched one after the other; the host's kernel changes neither memory nor step time."""
 _NAMES_WITH_EFFECT = frozenset({"trainer.name"})
 _ENVIRONMENT_WITHOUT_EFFECT = re.compile(
     r"""
@@ -87,7 +89,8 @@ class Difference:
 def match_key(measured: Measured) -> MatchKey:
     """The key of an attempt with an effective configuration."""
     fields: dict[str, Any] = {f"effective.{path}": value for path, value in kept(measured.effective).items()}
-    fields |= {f"software.{path}": value for path, value in kept(measured.software).items()}
+    software = {name: value for name, value in measured.software.items() if name not in _OF_THE_HOST}
+    fields |= {f"software.{path}": value for path, value in kept(software).items()}
     fields |= {
         f"environment.{name}": value
         for name, value in measured.environment.items()

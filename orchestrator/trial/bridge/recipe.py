@@ -128,11 +128,15 @@ def _base(model: dict[str, Any]) -> Any:
         )
     function = _find(name)
     arguments = dict(model.get("recipe_arguments") or {})
-    with _local_shapes(model.get("huggingface_config")):
+    with _local_shapes(model.get("huggingface_config")) as asked:
         if inspect.isclass(function):
             return _around_provider(function, arguments)
         _check_arguments(function, name, arguments)
-        return function(**arguments)
+        container = function(**arguments)
+    if asked and hasattr(container.model, "hf_model_id"):
+        # Not the temporary folder: Bridge's FLOP count knows some models by this name.
+        container.model.hf_model_id = asked[-1]
+    return container
 
 
 def _find(name: str) -> Any:
@@ -177,14 +181,15 @@ def _around_provider(provider: Any, arguments: dict[str, Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _local_shapes(shapes: dict[str, Any] | str | None) -> Iterator[None]:
+def _local_shapes(shapes: dict[str, Any] | str | None) -> Iterator[list[str]]:
     """While a recipe is built, read the model's shapes from a local `config.json` instead of the hub.
 
-    Recipes take a hub id and no path, so the one function that they call is answered: seam
-    `AutoBridge.from_hf_pretrained` (a class attribute), Megatron Bridge 0.3.1 and 0.7.0 dev.
+    Yields the hub ids that were asked for. Recipes take a hub id and no path, so the one function that they call is
+    answered: seam `AutoBridge.from_hf_pretrained` (a class attribute), Megatron Bridge 0.3.1 and 0.7.0 dev.
     """
+    asked: list[str] = []
     if shapes is None:
-        yield
+        yield asked
         return
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with tempfile.TemporaryDirectory(prefix="shapes-") as temporary:
@@ -194,11 +199,12 @@ def _local_shapes(shapes: dict[str, Any] | str | None) -> Iterator[None]:
         original = AutoBridge.__dict__["from_hf_pretrained"]
 
         def from_local(cls: Any, path: str, /, **kwargs: Any) -> Any:
+            asked.append(str(path))
             return original.__func__(cls, str(folder), **kwargs)
 
         AutoBridge.from_hf_pretrained = classmethod(from_local)
         try:
-            yield
+            yield asked
         finally:
             AutoBridge.from_hf_pretrained = original
 
