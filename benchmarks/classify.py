@@ -100,7 +100,7 @@ def _one_step(step: int) -> bytes:
 def _pattern() -> str:
     """The words that `classify` looks for, as `grep -E` writes them."""
     words = [CAPITALS.pattern, *SMALL, *(number.pattern for number in NUMBERS)]
-    return "|".join(word.decode() for word in words).replace(r"\d", "[0-9]")
+    return "|".join(word.decode() for word in words).replace(r"\d", "[0-9]").replace("(?:", "(")
 
 
 def _seconds(command: list[str]) -> float:

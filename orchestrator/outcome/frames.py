@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from enum import Enum
+from functools import cache, lru_cache
 
 from orchestrator.vocabulary import Stage
 
@@ -238,6 +239,22 @@ WORKER_FETCH = FrameRule("frame.data-worker", Stage.DATA_BUILD, file=r"torch/uti
 CONSTRUCTOR = FrameRule("frame.constructor", Stage.MODEL_BUILD, r"__init__")
 """Only where nothing else is known: workers of reinforcement-learning frameworks build the model when constructed."""
 
+
+class _Table(Enum):
+    OUTRANKS_ALL = 1
+    CONTAINERS = 2
+    PLACES = 3
+    WORKER = 4
+    CONSTRUCTOR = 5
+
+
+_TABLES = {
+    _Table.OUTRANKS_ALL: OUTRANKS_ALL,
+    _Table.CONTAINERS: CONTAINERS,
+    _Table.PLACES: PLACES,
+    _Table.WORKER: (WORKER_FETCH,),
+    _Table.CONSTRUCTOR: (CONSTRUCTOR,),
+}
 _CHECKPOINT_FILES = re.compile(
     r"tensor_parallel/random\.py$|mpu/random\.py$|utils/checkpoint\.py$|activation_checkpointing/checkpointing\.py$|"
     r"transformer_engine/pytorch/distributed\.py$|core/recompute\.py$|transformer_engine\.py$"
@@ -272,8 +289,8 @@ def stage_of(frames: Iterable[SourceFrame]) -> Located:
     """
     frames = [*frames]
     frames += _called_by(frames[-1:])
-    for rules in (OUTRANKS_ALL, CONTAINERS):
-        container = _innermost(rules, frames)
+    for table in (_Table.OUTRANKS_ALL, _Table.CONTAINERS):
+        container = _innermost(table, frames)
         if container is not None:
             return container
     walk = _Walk()
@@ -281,7 +298,7 @@ def stage_of(frames: Iterable[SourceFrame]) -> Located:
         walk.enter(frame)
     if walk.found is not None:
         return walk.found
-    return _innermost((WORKER_FETCH,), frames) or _innermost((CONSTRUCTOR,), frames) or Located()
+    return _innermost(_Table.WORKER, frames) or _innermost(_Table.CONSTRUCTOR, frames) or Located()
 
 
 class _Walk:
@@ -292,7 +309,7 @@ class _Walk:
         self._below_checkpoint = False
 
     def enter(self, frame: SourceFrame) -> None:
-        place = next((rule for rule in PLACES if rule.matches(frame)), None)
+        place = _rule_for(_Table.PLACES, frame.file, frame.function, frame.code)
         if place is None:
             return
         stage = self._taken(place.stage, frame)
@@ -325,12 +342,18 @@ def _called_by(frames: list[SourceFrame]) -> list[SourceFrame]:
     ]
 
 
-def _innermost(rules: tuple[FrameRule, ...], frames: list[SourceFrame]) -> Located | None:
+def _innermost(table: _Table, frames: list[SourceFrame]) -> Located | None:
     for frame in reversed(frames):
-        for rule in rules:
-            if rule.matches(frame):
-                return Located(rule.stage, rule.id, frame)
+        rule = _rule_for(table, frame.file, frame.function, frame.code)
+        if rule is not None:
+            return Located(rule.stage, rule.id, frame)
     return None
+
+
+@lru_cache(maxsize=16384)
+def _rule_for(table: _Table, file: str, function: str, code: str) -> FrameRule | None:
+    frame = SourceFrame(file, function, code)
+    return next((rule for rule in _TABLES[table] if rule.matches(frame)), None)
 
 
 @cache

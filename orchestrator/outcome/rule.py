@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from itertools import groupby
 
 from orchestrator.vocabulary import Cause, Stage
 
@@ -50,6 +52,14 @@ class Rule:
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
+
+
+def any_of(words: Iterable[str]) -> str:
+    """A pattern for any of some plain words, in which a letter that begins none of them is dismissed at once."""
+    groups = groupby(sorted(set(words)), key=lambda word: word[0])
+    return "|".join(
+        f"{re.escape(first)}(?:{'|'.join(re.escape(word[1:]) for word in group)})" for first, group in groups
+    )
 
 
 def first_match(rules: tuple[Rule, ...], line: str) -> Rule | None:

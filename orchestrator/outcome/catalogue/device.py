@@ -47,7 +47,7 @@ DEVICE_RULES = (
     Rule(
         "device.nccl-cuda-failure",
         Cause.NCCL_OOM,
-        ("uda failure", "NCCL"),
+        ("uda failure", "out of memory"),
         r"[Cc]uda failure(?: \d+)?:? ?'?out of memory|\bNCCL\b.*\bout of memory\b",
         "node01:47604:53083 [0] include/alloc.h:103 NCCL WARN Cuda failure 2 'out of memory'",
     ),
@@ -61,7 +61,7 @@ DEVICE_RULES = (
     Rule(
         "device.capture-invalidated",
         Cause.UNKNOWN,
-        ("capture",),
+        ("during capture", "is capturing", "capturing stream", "ErrorStreamCapture"),
         r"CUDA error: operation (?:failed due to a previous error during capture|"
         r"not permitted when stream is capturing|"
         r"would make the legacy stream depend on a capturing)|cudaErrorStreamCapture(?:Invalidated|Unsupported)",

@@ -37,7 +37,20 @@ NUMBERS_RULES = (
     Rule(
         "numbers.detected",
         Cause.NON_FINITE,
-        ("nan", "NaN", "inf", "Inf", "NAN"),
+        (
+            *(
+                "ound nan",
+                "ound NaN",
+                "ound inf",
+                "ound Inf",
+                "etected nan",
+                "etected NaN",
+                "etected inf",
+                "etected a nan",
+            ),
+            *("ncountered nan", "ncountered NaN", "got nan", "NaN loss", "nan loss", "inf loss", "infinite loss"),
+            *("oss is nan", "oss is NaN", "on-finite", "NaN value", "nan value", "NaNs", "nans "),
+        ),
         r"(?i)\b(?:found|detected|encountered|got) (?:a )?(?:nan|inf)s?\b|"
         r"\b(?:nan|inf(?:inite)?|non-finite) (?:loss|values?)(?: was| were)? (?:detected|found|encountered)|"
         r"\bloss is nan\b",
@@ -69,7 +82,7 @@ NUMBERS_RULES = (
     Rule(
         "numbers.loss-in-progress",
         Cause.NON_FINITE,
-        ("loss",),
+        ("oss: nan", "oss: NaN", "oss: NAN", "oss: inf", "oss: INF", "oss: -inf", "oss': nan", "oss': inf", "oss=nan"),
         r"(?i)\bloss['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
         "{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
         weight=Weight.NUMBERS,

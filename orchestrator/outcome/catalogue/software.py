@@ -65,7 +65,7 @@ SOFTWARE_RULES = (
     Rule(
         "software.divisible",
         Cause.INVALID_CONFIG,
-        ("divisible", "divide"),
+        ("divisible", "must divide", "should divide"),
         r"(?:Assertion|Value|Runtime)Error\b.*\b(?:(?:should|must) be (?:evenly )?divisible|"
         r"(?:is )?not (?:evenly )?divisible by|"
         r"(?:must|should) divide)",
@@ -74,7 +74,7 @@ SOFTWARE_RULES = (
     Rule(
         "software.unsupported-combination",
         Cause.INVALID_CONFIG,
-        ("recompute", "not supported", "parallel", "cuda_graph", "No dot product attention backend"),
+        ("ssertionError: ", "alueError: ", "mplementedError: ", "No dot product attention backend"),
         r"(?:Assertion|Value|NotImplemented)Error: .*(?:\brecompute_\w+|\brecompute (?:granularity|method)|"
         r"(?:not|only) (?:be )?(?:supported|compatible)|\w+_parallel_size\b|\bcuda_graph_\w+)|"
         r"No dot product attention backend is available",

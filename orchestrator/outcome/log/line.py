@@ -14,22 +14,26 @@ _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d+)?)"
 _DATE = rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _]{_CLOCK}"
 _BAR = re.compile(r"^.*\b(?:it/s|s/it)(?:, [^\]]*)?\](?=\S)")
 """A progress bar that something was printed behind without a line break."""
+_DIGITS = "0123456789"
 _WRAPPINGS = (
-    re.compile(rf"^[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ :|,-]*(?:(?:stdout|stderr) [FP] )?"),
-    re.compile(rf"^\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
-    re.compile(rf"^\[?{_CLOCK}\]?[ :|-]+"),
-    re.compile(r"^\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
-    re.compile(r"^(?:> ?)+"),
-    re.compile(r"^\[rank(?P<rank>\d+)\]: ?"),
-    re.compile(r"^\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
-    re.compile(r"^ *(?P<rank>\d{1,5}): "),
-    re.compile(r"^\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
-    re.compile(r"^\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
-    re.compile(r"^(?P<actor>[a-z][\w.-]*-\d+) +\| "),
-    re.compile(r"^\[(?:R|r)ank ?(?P<rank>\d+)\] "),
-    re.compile(r"^ *(?P<rank>\d{1,5}): ?$"),
+    ("[(<" + _DIGITS, rf"[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ :|,-]*(?:(?:stdout|stderr) [FP] )?"),
+    ("[IWEFC", rf"\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
+    ("[" + _DIGITS, rf"\[?{_CLOCK}\]?[ :|-]+"),
+    ("[", r"\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
+    (">", r"(?:> ?)+"),
+    ("[", r"\[rank(?P<rank>\d+)\]: ?"),
+    ("[", r"\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
+    (" " + _DIGITS, r" *(?P<rank>\d{1,5}):(?: |$)"),
+    ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
+    ("(", r"\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
+    ("abcdefghijklmnopqrstuvwxyz", r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
+    ("[", r"\[(?:R|r)ank ?(?P<rank>\d+)\] "),
 )
-"""Time stamps, levels and prefixes of launchers and collectors."""
+"""Time stamps, levels and prefixes of launchers and collectors, each with the characters that it may begin with."""
+_BY_FIRST = {
+    first: tuple(re.compile(pattern) for begins, pattern in _WRAPPINGS if first in begins)
+    for first in {character for begins, _ in _WRAPPINGS for character in begins}
+}
 _MOST_WRAPPINGS = 8
 _NCCL = re.compile(r"^(?P<actor>[\w.-]+:\d+):\d+ \[(?P<local>\d+)\] ")
 _RANK_INSIDE = re.compile(
@@ -67,8 +71,18 @@ class LogLine:
     local: int | None
     """Number of the process on its node, where that is all the prefix says."""
     moment: Moment | None
-    warning: bool
-    information: bool
+    level: str
+    """As a prefix gave it; empty where none did."""
+
+    @property
+    def warning(self) -> bool:
+        """Whether it only warns."""
+        return self.level.startswith("W") or _WARNING.match(self.text) is not None
+
+    @property
+    def information(self) -> bool:
+        """Whether it only informs."""
+        return self.level in ("I", "INFO", "DEBUG") or _INFORMATION.match(self.text) is not None
 
     @property
     def indented(self) -> bool:
@@ -82,7 +96,8 @@ def without_colours(block: bytes) -> bytes:
 
 def peel(raw: str) -> LogLine:
     """Take prefixes and time stamps off a line without its line break, in whatever order they come."""
-    peeling = _Peeling(_BAR.sub("", raw[:MAX_LINE].rstrip(), count=1))
+    text = raw[:MAX_LINE].rstrip()
+    peeling = _Peeling(_BAR.sub("", text, count=1) if "it" in text else text)
     for _ in range(_MOST_WRAPPINGS):
         if not peeling.take_one():
             break
@@ -98,12 +113,11 @@ class _Peeling:
         self.local: int | None = None
         self.actors: list[str] = []
         self.moment: Moment | None = None
-        self.warning = False
-        self.information = False
+        self.level = ""
 
     def take_one(self) -> bool:
         """Take the outermost wrapping off, if there is one."""
-        for pattern in _WRAPPINGS:
+        for pattern in _BY_FIRST.get(self.text[:1], ()):
             match = pattern.match(self.text)
             if match is not None:
                 self._learn(match)
@@ -113,9 +127,7 @@ class _Peeling:
 
     def _learn(self, match: re.Match[str]) -> None:
         found = {name: value for name, value in match.groupdict().items() if value is not None}
-        level = found.get("level", "")
-        self.warning = self.warning or level.startswith("W")
-        self.information = self.information or level in ("I", "INFO", "DEBUG")
+        self.level = self.level or found.get("level", "")
         if "hour" in found and self.moment is None:
             self.moment = _moment(found)
         if "rank" in found:
@@ -140,8 +152,7 @@ class _Peeling:
             rank=self.rank,
             local=self.local,
             moment=self.moment,
-            warning=self.warning or _WARNING.match(self.text) is not None,
-            information=self.information or _INFORMATION.match(self.text) is not None,
+            level=self.level,
         )
 
 

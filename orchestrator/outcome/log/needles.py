@@ -7,7 +7,9 @@ in logs; each word in small letters takes a pass of its own, so there are few.
 from __future__ import annotations
 
 import re
-from itertools import groupby
+
+from orchestrator.outcome.catalogue import REMARK_RULES, RULES
+from orchestrator.outcome.rule import any_of
 
 _CAPITAL = (
     *("Abort", "Assertion `", "BOOT_FAIL", "Broken pipe", "Bus error"),
@@ -25,14 +27,10 @@ _CAPITAL = (
 _PATTERNS = (r"E\d{4} ", r"\[E\d", r"INF\b")
 """Lines of level error, and infinity but not the level of information."""
 
+_FRAMES = frozenset({'File "', "File /", "Traceback"})
 
-def _by_first_letter(words: tuple[str, ...]) -> str:
-    """One pattern, in which a letter that begins none of the words is dismissed at once."""
-    groups = groupby(sorted(words), key=lambda word: word[0])
-    return "|".join(f"{first}(?:{'|'.join(re.escape(word[1:]) for word in group)})" for first, group in groups)
-
-
-CAPITALS = re.compile("|".join((_by_first_letter(_CAPITAL), *_PATTERNS)).encode())
+CAPITALS = re.compile("|".join((any_of(_CAPITAL), *_PATTERNS)).encode())
+CAPITALS_BUT_FRAMES = re.compile("|".join((any_of(set(_CAPITAL) - _FRAMES), *_PATTERNS)).encode())
 SMALL = tuple(
     word.encode()
     for word in (
@@ -51,3 +49,13 @@ NUMBERS = (
     re.compile(rb"number of skipped iterations: +[1-9]"),
 )
 """In progress lines, of which a log has millions: only those that spoil a run, and one a block."""
+WORTH_A_LOOK = re.compile(
+    any_of(
+        (
+            *(needle for rule in (*RULES, *REMARK_RULES) for needle in rule.needles),
+            *('File "', "File /", "Traceback", "most recent call first", "Exception", "Error", "Interrupt", "Exit"),
+            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory"),
+        )
+    )
+)
+"""What a line that says anything has in it: the words of every rule, and those of tracebacks."""

@@ -37,21 +37,21 @@ def read_text(text: str | bytes, file: str = STDIN) -> Account:
 def _read(path: str) -> Account:
     size = Path(path).stat().st_size if is_plain(path) else 0
     if size < PARALLEL_FROM or (os.cpu_count() or 1) < 2:
-        return read_part(path, 0, None)
+        return read_part(path, 0, None, size or None)
     from concurrent.futures import ProcessPoolExecutor  # large files only
     from multiprocessing import get_context
 
     middle = size // 2
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-        second = pool.submit(read_part, path, middle, None)
-        account = read_part(path, 0, middle)
+        second = pool.submit(read_part, path, middle, None, size)
+        account = read_part(path, 0, middle, size)
         account.extend(second.result())
     return account
 
 
-def read_part(path: str, start: int, end: int | None) -> Account:
-    """An account of the lines of a log that begin from `start` on and before `end`."""
-    scanner = Scanner(path)
+def read_part(path: str, start: int, end: int | None, size: int | None) -> Account:
+    """An account of the lines of a log that begin from `start` on and before `end`; `size` is that of the file."""
+    scanner = Scanner(path, size)
     if start:
         before = list(blocks(path, max(0, start - _OVERLAP), start))
         lines = sum(block.data.count(b"\n") for block in before)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from orchestrator.outcome.log.account import Account, LogFinding
 from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
-from orchestrator.outcome.log.needles import CAPITALS, NUMBERS, SMALL
+from orchestrator.outcome.log.needles import CAPITALS, CAPITALS_BUT_FRAMES, NUMBERS, SMALL
 from orchestrator.outcome.log.progress import Lookback, last_progress, over_at, progress_between
 from orchestrator.outcome.log.source import Block
 from orchestrator.outcome.log.story import Story
 
 _TAIL = 64 * 2**10
-_ATTENTION = 512
-"""Lines that are followed after the last one with a needle, in search of the ends of what has begun."""
+_REPEATED = 1000
+_NEAR_THE_END = 8 * 2**20
 
 
 class Scanner:
     """Reads one log, block after block, into an account of it."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, size: int | None = None) -> None:
+        """`size` is that of the whole file in bytes, where it can be known."""
+        self._size = size
         self.account = Account(file)
         self._story = Story(file, rank_of_file(file), self._found)
         self._data = b""
@@ -35,7 +37,8 @@ class Scanner:
         self._base = block.offset
         self._lookback = Lookback(self._data)
         self._new = []
-        self._read(block.line, sorted(line_starts(self._data)))
+        self._story.frames = frames = not self._has_heard_enough(block.offset)
+        self._read(block.line, sorted(line_starts(self._data, frames)))
         account = self.account
         samples: list[tuple[int, int]] = []
         end = len(self._data)
@@ -71,6 +74,10 @@ class Scanner:
         self.account.hosts = self._story.hosts
         return self.account
 
+    def _has_heard_enough(self, offset: int) -> bool:
+        """Whether tracebacks have repeated themselves so often that only those near the end can tell anything new."""
+        return self.account.left_out > _REPEATED and self._size is not None and self._size - offset > _NEAR_THE_END
+
     def _look_for_the_end(self) -> None:
         """Whether the current block, or its tail of the one before, says that training was over."""
         if self.account.over is None:
@@ -80,18 +87,17 @@ class Scanner:
     def _read(self, line: int, starts: list[int]) -> None:
         data, story = self._data, self._story
         counted = cursor = 0
-        index, attention = 0, 0
+        index = 0
         size = len(data)
         while True:
             while index < len(starts) and starts[index] < cursor:
                 index += 1
-            if story.attentive and attention < _ATTENTION and cursor < size:
+            if story.attentive and cursor < size:
                 start = cursor
             elif index < len(starts):
                 start = starts[index]
             else:
                 return
-            attention = 0 if index < len(starts) and starts[index] == start else attention + 1
             end = _line_end(data, start)
             line += data.count(b"\n", counted, start)
             counted = start
@@ -110,12 +116,12 @@ class Scanner:
             finding.before = before if before is not None else self._last
 
 
-def line_starts(data: bytes) -> set[int]:
+def line_starts(data: bytes, frames: bool = True) -> set[int]:
     """Where the lines to be looked at begin. Both line breaks and carriage returns begin a line."""
     starts: set[int] = set()
     returns = b"\r" in data
     end = -1
-    for match in CAPITALS.finditer(data):
+    for match in (CAPITALS if frames else CAPITALS_BUT_FRAMES).finditer(data):
         if match.start() >= end:
             starts.add(_line_start(data, match.start(), returns))
             end = _line_end(data, match.start())

@@ -10,12 +10,17 @@ from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.frames import Located, SourceFrame, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
+from orchestrator.outcome.log.needles import WORTH_A_LOOK
 from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of, with_numbers_of
 from orchestrator.outcome.rule import Weight, first_match
 from orchestrator.vocabulary import Cause, Stage
 
 MAX_STREAMS = 4096
 MAX_FRAMES = 400
+_FRAME_LINES = 256
+"""Lines after a frame, of all processes, within which its source and its exception are looked for."""
+_BOX_LINES = 24
+_TABLE_LINES = 10
 _MESSAGE_LINES = 14
 """Lines after an exception that may belong to its message."""
 _TRAILING_LINES = 60
@@ -32,7 +37,7 @@ _EXCEPTION = re.compile(
 )
 _AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?)(?::\s(?P<message>.*)|:?\s*)$")
 _NUMBER_LINE = re.compile(
-    r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit)\b.*: "
+    r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit).*: "
 )
 _HEADER = "Traceback (most recent call last)"
 _REVERSED = re.compile(r"(?:Current thread|Thread) 0x\w+.*most recent call first|^Stack \(most recent call first\)")
@@ -73,10 +78,11 @@ class Story:
         self._rank = rank
         self._found = found
         self._streams: dict[str, _Stream] = {}
-        self._expecting = 0
+        self._attention = 0
+        self._unfinished: set[str] = set()
         self._summary = 0
-        self._boxes = 0
-        self._numbers = 0
+        self.frames = True
+        """Whether to put tracebacks together; without, what is raised is known by its words alone."""
         self.first_failure: int | None = None
         self.remarks = 0
         """Lines that name a failure and say that it was dealt with."""
@@ -85,10 +91,14 @@ class Story:
     @property
     def attentive(self) -> bool:
         """Whether the lines that follow belong to something that has begun, whatever words are in them."""
-        return self._expecting > 0 or self._summary > 0 or self._boxes > 0 or self._numbers > 0
+        return self._attention > 0
 
     def feed(self, raw: str, line: int, offset: int) -> None:
         """Take in one line without its line break."""
+        if self._attention:
+            self._attention -= 1
+        elif WORTH_A_LOOK.search(raw) is None:
+            return
         log = peel(raw)
         stream = self._stream(log.stream)
         stream.since_exception += 1
@@ -97,7 +107,6 @@ class Story:
         frame = _FILE.match(log.text) or _NOTEBOOK.match(log.text)
         if stream.expects_code:
             stream.expects_code = False
-            self._expecting -= 1
             if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
                 last = stream.frames[-1]
                 stream.frames[-1] = replace(last, code=log.text.strip())
@@ -109,6 +118,16 @@ class Story:
                 self._read_box(stream, log, line, offset)
             elif not is_echoed_setting(log.text):
                 self._event(stream, log, line, offset)
+
+    def _listen(self, lines: int) -> None:
+        if self.frames:
+            self._attention = max(self._attention, lines)
+
+    def _finished(self, stream: str) -> None:
+        """A traceback has its last line: if it was the last that was open, what follows is nobody's."""
+        self._unfinished.discard(stream)
+        if not self._unfinished:
+            self._attention = self._summary
 
     def end(self) -> None:
         """The log is over: what was left open is closed."""
@@ -122,7 +141,8 @@ class Story:
             self._close(stream)
             stream.headed, stream.ignored = True, ignored
             if log.text.startswith("╭"):
-                stream.boxed, self._boxes = True, self._boxes + 1
+                stream.boxed = True
+                self._listen(_BOX_LINES)
             return True
         is_reversed = _REVERSED.search(log.text) is not None
         is_ignored = _IGNORED.match(log.text) is not None
@@ -149,17 +169,19 @@ class Story:
             del stream.frames[MAX_FRAMES // 2]
         stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
         stream.expects_code = True
-        self._expecting += 1
+        self._unfinished.add(log.stream)
+        self._listen(_FRAME_LINES)
 
     def _read_box(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
         """A traceback that rich drew: paths and names of functions may stand on lines of their own."""
+        self._listen(_BOX_LINES)
         frame = _BOXED.match(log.text)
         if frame is not None:
             if not stream.frames:
                 stream.first_frame = (line, offset, log)
             stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
         elif not log.text.startswith("│"):
-            stream.boxed, self._boxes = False, self._boxes - 1
+            stream.boxed = False
             if not log.text.startswith("╰"):
                 self._event(stream, log, line, offset)
         elif stream.frames:
@@ -173,7 +195,8 @@ class Story:
     def _event(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
         text = log.text.strip()
         if text.startswith("Root Cause (first observed failure)"):
-            self._summary = 8
+            self._summary = _TABLE_LINES
+            self._listen(_TABLE_LINES)
             return
         exception = _EXCEPTION.match(text)
         if exception is None and stream.headed and stream.frames and not log.indented:
@@ -188,6 +211,7 @@ class Story:
     def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
         frames, ignored = stream.frames, stream.ignored
         stream.frames, stream.headed, stream.ignored, stream.first_frame = [], False, False, None
+        self._finished(log.stream)
         stream.last_where = stage_of(frames)
         stream.since_exception = 0
         if ignored or self._is_remark(log.text):
@@ -238,7 +262,8 @@ class Story:
             framed=framed or verdict.stage is not Stage.UNKNOWN,
         )
         if "would exceed allowed memory" in log.text:
-            stream.counted, stream.numbers, self._numbers = finding, log.text, 24
+            stream.counted, stream.numbers = finding, log.text
+            self._listen(_TABLE_LINES)
         if not framed and verdict.weight <= Weight.WAITED:
             stream.open, stream.since_open = finding, 0
         elif framed:
@@ -251,9 +276,7 @@ class Story:
         if stream.reversed:
             frames = frames[::-1]
         stream.frames, stream.headed, stream.reversed, stream.first_frame = [], False, False, None
-        if stream.expects_code:
-            stream.expects_code = False
-            self._expecting -= 1
+        stream.expects_code = False
         finding, stream.open = stream.open, None
         ignored, stream.ignored = stream.ignored, False
         if not frames or first is None or ignored:
@@ -274,11 +297,9 @@ class Story:
                 stream.elastic_rank = int(rank.group(1) or rank.group(2))
                 if self.first_failure is None:
                     self.first_failure = stream.elastic_rank
-        if self._numbers:
-            self._numbers -= 1
-            if stream.counted is not None and _NUMBER_LINE.match(log.text):
-                stream.numbers += f"\n{log.text}"
-                stream.counted.verdict = with_numbers_of(stream.counted.verdict, stream.numbers)
+        if stream.counted is not None and _NUMBER_LINE.match(log.text):
+            stream.numbers += f"\n{log.text}"
+            stream.counted.verdict = with_numbers_of(stream.counted.verdict, stream.numbers)
 
 
 def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
