@@ -11,8 +11,9 @@ OLDER = "0.15.3"
 
 
 def older_release() -> Path:
-    """The folder that Megatron Core 0.15.3 is in: installed once, beside the environment that runs the tests."""
-    folder = Path(os.environ.get("ORCHESTRATOR_MCORE_0_15") or Path(sys.prefix) / f"mcore-{OLDER}")
+    """The folder that Megatron Core 0.15.3 is in: where `make` installs it, or where it is installed now, once."""
+    named = os.environ.get("ORCHESTRATOR_MCORE_0_15")
+    folder = Path(named or Path(sys.prefix) / "revisions" / f"megatron-core-{OLDER}")
     if not (folder / "megatron" / "core").is_dir():
         wanted = f"megatron-core=={OLDER}"
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), wanted]

@@ -16,7 +16,8 @@ from mcore_ranks import Ranks, Trial, entries, peak, stage, warm_ranks
 from mcore_settings import LABELS, LAYOUTS, config, modules, replays_of_trial
 from older_megatron import OLDER, older_release
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+# One warm process for all of them, so they stay with one worker.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900), pytest.mark.xdist_group("mcore_cpu")]
 
 
 @dataclass

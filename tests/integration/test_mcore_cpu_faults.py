@@ -11,7 +11,8 @@ pytest.importorskip("megatron.core", reason="the cpu extra is not installed")
 from mcore_ranks import Ranks, Trial, warm_ranks
 from mcore_settings import LAYOUTS, config
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+# One warm process for all of them, so they stay with one worker.
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300), pytest.mark.xdist_group("mcore_cpu_faults")]
 
 RANK = 1
 """The rank that commits the fault: not the one that everybody would name anyway."""

@@ -14,7 +14,7 @@ pytest.importorskip("megatron.core", reason="the cpu extra is not installed")
 
 from mcore_settings import config
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("mcore_cpu_faults")]
 
 REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "unknown label": (
