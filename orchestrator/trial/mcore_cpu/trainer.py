@@ -19,6 +19,7 @@ from orchestrator.trial.mcore_cpu import standins
 from orchestrator.trial.mcore_cpu.collectives import settle_collectives
 from orchestrator.trial.mcore_cpu.effective import as_json
 from orchestrator.trial.mcore_cpu.faults import commit_fault
+from orchestrator.trial.mcore_cpu.flops import step_flops
 from orchestrator.trial.mcore_cpu.limits import check_limits
 from orchestrator.trial.mcore_cpu.memory import TrackedMemory
 from orchestrator.trial.mcore_cpu.request import Request, read_request
@@ -190,6 +191,12 @@ class _Trial:
             for _ in self.chunks
         ]
         length = training.seq_length
+        self.flops = step_flops(
+            self.config,
+            tokens=training.global_batch_size * length,
+            seq_length=length,
+            vocab_size=self.request.padded_vocab_size,
+        )
         self.positions = torch.arange(length).expand(training.micro_batch_size, -1)
         self.mask = torch.ones(1, 1, length, length, dtype=torch.bool).triu_(diagonal=1)
         if self.rank == 0:
@@ -204,12 +211,14 @@ class _Trial:
             loss = self._mean_loss(losses)
             norm = None if grad_norm is None else float(grad_norm)
             nan = any(value is not None and not math.isfinite(value) for value in (loss, norm))
+            seconds = time.perf_counter() - started
             self.recorder.end_iteration(
-                ms=(time.perf_counter() - started) * 1000,
+                ms=seconds * 1000,
                 loss=loss,
                 grad_norm=norm,
                 skipped=not updated,
                 nan=nan,
+                tflops=self.flops / seconds / self.request.world_size / 1e12,
             )
             if self.rank == self.request.world_size - 1:
                 print(_line(iteration, self.request.training.train_iters, loss, norm, updated), flush=True)
