@@ -81,6 +81,20 @@ SOFTWARE_RULES = (
         "AssertionError: Full recompute is only supported with full iteration CUDA graph.",
     ),
     Rule(
+        "software.trainer-refused",
+        Cause.INVALID_CONFIG,
+        ("RejectedError: ",),
+        r"\bmcore_cpu\.request\.RejectedError: ",
+        "orchestrator.trial.mcore_cpu.request.RejectedError: parallelism.cp=2 needs Transformer Engine",
+    ),
+    Rule(
+        "software.seam-gone",
+        Cause.REVISION_MISMATCH,
+        ("SeamGoneError: ", "MissingSeamError: "),
+        r"\b(?:SeamGone|MissingSeam)Error: ",
+        "orchestrator.trial.mcore_cpu.standins.SeamGoneError: torch.cuda.current_device does not exist here",
+    ),
+    Rule(
         "software.unknown-setting",
         Cause.INVALID_CONFIG,
         ("unexpected keyword argument",),
