@@ -10,16 +10,19 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-"""Empty where no server is installed: what needs one is then not collected."""
+BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres")) if find_spec("psycopg") else []
+"""Empty where no server, or not its driver, is installed: what needs one is then not collected."""
 
 _numbers = itertools.count()
 
 
 class Server:
-    """One running server; `new_database` gives each test its own."""
+    """One running server, with databases that are lent to tests, emptied, and lent again."""
 
     def __init__(self) -> None:
         self._bin = BINARIES[-1].parent
@@ -39,16 +42,36 @@ class Server:
             cwd="/",
             **self._as_user(),
         )
+        self._free: list[str] = []
         self._wait()
 
-    def new_database(self) -> str:
-        """The URL of an empty database."""
-        name = f"test{os.getpid()}_{next(_numbers)}"
-        self._run("createdb", "-h", str(self._folder), "-U", "tester", name)
+    @contextmanager
+    def lend(self) -> Iterator[Callable[[], str]]:
+        """Gives URLs of empty databases, until the end."""
+        import psycopg
+
+        lent: list[str] = []
+
+        def new_database() -> str:
+            if self._free:
+                lent.append(self._free.pop())
+            else:
+                lent.append(f"test{next(_numbers)}")
+                self._run("createdb", "-h", str(self._folder), "-U", "tester", lent[-1])
+            return self._url(lent[-1])
+
+        yield new_database
+        for name in lent:
+            with psycopg.connect(self._url(name), autocommit=True) as connection:
+                connection.execute("DROP SCHEMA public CASCADE")
+                connection.execute("CREATE SCHEMA public")
+        self._free += lent
+
+    def _url(self, name: str) -> str:
         return f"postgresql://tester@/{name}?host={self._folder}"
 
     def stop(self) -> None:
-        self._server.send_signal(signal.SIGINT)  # "fast": sessions are ended
+        self._server.send_signal(signal.SIGQUIT)  # at once: nothing is kept
         try:
             self._server.wait(20)
         except subprocess.TimeoutExpired:

@@ -43,12 +43,14 @@ def postgresql_server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=BACK_ENDS)
-def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """Makes URLs of databases that are not there yet (SQLite) or are empty (PostgreSQL)."""
     if request.param == "postgresql":
-        return request.getfixturevalue("postgresql_server").new_database
-    numbers = iter(range(100))
-    return lambda: f"sqlite:///{tmp_path}/db{next(numbers)}.sqlite"
+        with request.getfixturevalue("postgresql_server").lend() as new_database:
+            yield new_database
+    else:
+        numbers = iter(range(100))
+        yield lambda: f"sqlite:///{tmp_path}/db{next(numbers)}.sqlite"
 
 
 @pytest.fixture
