@@ -9,7 +9,7 @@ gloo works on copies of its own, which NCCL does not need: they are not counted.
 own, which wakes the caller first and drops its references to the tensors then. In between, a tensor that nobody needs
 any more still counts as live: by chance, and by as much as one activation. Waiting those microseconds makes peaks
 repeat. Asynchronous collectives of several buckets at once (overlapped gradient reduction and parameter gather) keep
-that chance. Checked with torch 2.6 to 2.13.
+that chance. Checked with torch 2.13.
 """
 
 from __future__ import annotations

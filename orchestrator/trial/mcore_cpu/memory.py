@@ -3,7 +3,7 @@
 What is counted: every storage on the CPU that an operation returned while the tracker was active, once however
 many views it has, from the operation that made it until the storage is freed. What is not: scratch space inside
 an operation's kernel, generator states (on the host in GPU training too), and copies that gloo makes for itself.
-Checked with torch 2.6 to 2.13.
+Checked with torch 2.13.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Asked by torch 2.8 and newer when a mode is defined; true would import torch._dynamo at the first operation,
-        # which takes a second and helps nobody here.
+        # Asked by newer releases of torch when a mode is defined. True, as in the base class, would import torch._dynamo
+        # at the first operation, which takes a second and helps nobody here.
         return False
 
     # The meter that the stage recorder reads.
@@ -82,11 +82,6 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
         reading = Reading(self._peak, NOT_READ, self._live, NOT_READ)
         self._peak = self._live
         return reading
-
-    @property
-    def allocations(self) -> int:
-        """Allocations counted so far."""
-        return self._allocations
 
     def fail_allocation(self, number: int) -> None:
         """Let the `number`-th allocation from now on (from 1) fail as if it did not fit."""

@@ -9,6 +9,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -96,7 +97,8 @@ class _Trial:
             importlib.import_module(module)
         standins.install_for_megatron()
         install_seams(self.recorder)
-        self.recorder.facts(software=software(PACKAGES), device={"kind": "cpu", "name": platform.processor() or None})
+        device = {"kind": "cpu", "name": _processor(), "capacity_bytes": self.memory.capacity()}
+        self.recorder.facts(software=software(PACKAGES), device=device)
         self.config = build_transformer_config(self.request)
 
     def _join(self) -> None:
@@ -299,6 +301,16 @@ class _Trial:
             },
             "trainer": {**as_json(request.options), "name": "mcore_cpu"},
         }
+
+
+def _processor() -> str | None:
+    """The processor's name as Linux gives it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _mean(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
