@@ -51,7 +51,7 @@ class TrackedMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torc
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # Asked by newer releases of torch when a mode is defined. True, as in the base class, would import torch._dynamo
+        # Asked by newer releases of torch when a mode is defined. True, as in the base class, imports torch._dynamo
         # at the first operation, which takes a second and helps nobody here.
         return False
 
