@@ -15,7 +15,13 @@ class Verb:
 
 VERBS: dict[str, Verb] = {
     "status": Verb("orchestrator.cli.status", "how far each study is"),
+    "watch": Verb("orchestrator.cli.watch", "what runs and waits, on one screen until all has ended"),
+    "logs": Verb(
+        "orchestrator.cli.logs", "what a rank printed: the first that failed, or the one you name; -f follows"
+    ),
     "show": Verb("orchestrator.cli.show", "one trial: what was asked, what ran, where it stopped, every rank"),
+    "cancel": Verb("orchestrator.cli.cancel", "end a trial, a study or everything that runs or waits"),
+    "retry": Verb("orchestrator.cli.retry", "run trials again, by label or state"),
     "compare": Verb(
         "orchestrator.cli.compare", "a study's table: peak memory, step time and deltas against the control"
     ),
@@ -27,6 +33,7 @@ VERBS: dict[str, Verb] = {
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
     "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs"),
     "predict": Verb("orchestrator.cli.predict", "what candidates will need, before anything runs"),
+    "sbatch": Verb("orchestrator.cli.sbatch", "the exact script of a candidate's job, to be read or submitted by hand"),
     "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),
     "db": Verb("orchestrator.cli.db", "the database: its path, and upgrading it"),
 }

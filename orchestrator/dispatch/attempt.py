@@ -14,8 +14,9 @@ from orchestrator.dispatch.liveness import CurrentTrial
 from orchestrator.dispatch.queue import Fate, Made, fate_of
 from orchestrator.outcome import Evidence, Outcome, decide
 from orchestrator.records import layout
+from orchestrator.records.beacon import BeaconReader
 from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
-from orchestrator.records.rank import RankRecord
+from orchestrator.records.rank import LastBeacon, RankRecord
 from orchestrator.records.redact import redact, redact_text
 from orchestrator.records.spec import AttemptRecord, Batch, BatchTrial, TrialSpec
 
@@ -47,6 +48,7 @@ class RunningAttempt:
 
     @property
     def current(self) -> CurrentTrial:
+        last = slowest_rank(Path(self.spec.beacon_dir))
         return CurrentTrial(
             trial=self.record.trial,
             attempt=self.record.attempt,
@@ -55,6 +57,8 @@ class RunningAttempt:
             since=self.record.started_at,
             beacon_dir=self.spec.beacon_dir,
             run_dir=self.spec.run_dir,
+            stage=None if last is None else str(last.stage),
+            iteration=None if last is None else last.iteration,
         )
 
     def poll(self) -> bool:
@@ -157,6 +161,17 @@ def hosts_of(outcome: Outcome, spec: TrialSpec) -> set[str]:
     records = rank_records(Path(spec.run_dir))
     ranks = [rank for rank in (outcome.rank, *outcome.also_ranks) if rank is not None]
     return {records[rank].host.partition(".")[0] for rank in ranks if rank in records}
+
+
+def slowest_rank(beacon_dir: Path) -> LastBeacon | None:
+    """The beacon of the rank that is behind the others; None where no rank of this machine has one yet."""
+    found = []
+    for path in beacon_dir.glob("rank-*.beacon"):
+        try:
+            found.append(BeaconReader(path).last)
+        except (FormatError, OSError):
+            continue  # being created, or removed just now
+    return min(found, key=lambda last: (last.iteration, last.at), default=None)
 
 
 def made_before(batch: Batch, launcher: Launcher) -> list[Made]:

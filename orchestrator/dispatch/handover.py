@@ -10,7 +10,15 @@ from typing import Any
 
 from orchestrator.config.errors import UsageError
 from orchestrator.dispatch.batch import Ask
-from orchestrator.dispatch.submit import Submitted, bury_dead_batches, local_settings, submit_local, write_batch
+from orchestrator.dispatch.submit import (
+    Submitted,
+    bury_dead_batches,
+    local_settings,
+    results_lock,
+    start_driver,
+    submit_local,
+    write_batch,
+)
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
 from orchestrator.records.spec import Batch
@@ -43,13 +51,11 @@ def hand_over(
     kind = group(request, "cluster").get("kind")
     if kind == LOCAL:
         return submit_local(asks, local_settings(request, study, results_dir, fingerprint))
-    from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm, write_setup
+    from orchestrator.dispatch.slurm.record import write_setup
+    from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm
 
-    if kind == HERE and not os.environ.get("SLURM_JOB_ID"):
-        raise UsageError(
-            "cluster=here runs in a Slurm allocation that this shell holds, and SLURM_JOB_ID is not set: call `salloc` "
-            "first, or use cluster=slurm."
-        )
+    if kind == HERE:
+        _require_allocation()
     settings = slurm_settings(request, study, results_dir, fingerprint)
     if kind == SLURM:
         return submit_slurm(asks, settings, announce=announce)
@@ -59,6 +65,29 @@ def hand_over(
         return write_batch(replace(batch, launcher={**batch.launcher, **more}))
 
     return submit_local(asks, settings, write)
+
+
+def hand_over_again(batches: Sequence[Batch], results_dir: Path, exclude: Sequence[str] = ()) -> list[str]:
+    """Start drivers or jobs for batches made from earlier ones, where those ran; refusals in their own words.
+
+    Raises:
+        UsageError: a batch ran in an allocation that is not held here.
+        EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
+    """
+    from orchestrator.dispatch.slurm.submission import submit_again
+
+    refusals = []
+    with results_lock(results_dir):
+        for batch in batches:
+            kind = batch.launcher.get("kind")
+            if kind == HERE:
+                _require_allocation()
+            if kind == SLURM:
+                refusal = submit_again(batch, exclude)
+                refusals += [refusal] if refusal is not None else []
+            else:
+                start_driver(write_batch(batch))
+    return refusals
 
 
 def settle(results_dir: Path) -> bool:
@@ -71,3 +100,11 @@ def settle(results_dir: Path) -> bool:
 
     buried = bury_dead_batches(results_dir)
     return bool(settle_jobs(results_dir)) or bool(buried)
+
+
+def _require_allocation() -> None:
+    if not os.environ.get("SLURM_JOB_ID"):
+        raise UsageError(
+            "cluster=here runs in a Slurm allocation that this shell holds, and SLURM_JOB_ID is not set: call `salloc` "
+            "first, or use cluster=slurm."
+        )

@@ -37,6 +37,9 @@ class CurrentTrial:
     since: float
     beacon_dir: str
     run_dir: str
+    stage: str | None = None
+    """Where the slowest rank on the driver's node was at the heartbeat; None where it could not be read."""
+    iteration: int | None = None
 
 
 @dataclass(frozen=True)

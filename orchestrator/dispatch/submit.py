@@ -24,6 +24,7 @@ from orchestrator.dispatch.liveness import (
     DRIVER_FILE,
     LOST,
     RUNNING,
+    SUBMITTED,
     DriverState,
     is_alive,
     pid_start_time,
@@ -111,6 +112,26 @@ def local_settings(
         max_attempts=1 + int(cluster.get("retries") or 0),
         one_batch=True,
         fingerprint=fingerprint or {},
+    )
+
+
+def state_of(results_dir: Path, batch: str) -> DriverState:
+    """What a batch's driver last said; of one that has said nothing, that it was submitted."""
+    folder = layout.batch_dir(results_dir, batch)
+    state = _driver_state(folder)
+    if state is not None:
+        return state
+    listed = read_batch(folder)
+    return DriverState(
+        batch=batch,
+        pid=0,
+        pid_started=0,
+        host="",
+        started_at=listed.created_at,
+        heartbeat=listed.created_at,
+        state=SUBMITTED,
+        done=0,
+        total=len(listed.trials),
     )
 
 

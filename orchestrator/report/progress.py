@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.dispatch.attempt import slowest_rank
 from orchestrator.dispatch.journal import ENDED, Event, read_events
 from orchestrator.dispatch.liveness import FAILED, CurrentTrial, DriverState, is_alive, read_driver_state
 from orchestrator.records import layout
-from orchestrator.records.beacon import BeaconReader
 from orchestrator.records.jsonfile import FormatError
 from orchestrator.records.rank import LastBeacon
 
@@ -66,17 +66,6 @@ def current_line(current: CurrentTrial, last: LastBeacon | None, now: float) -> 
     if last is not None:
         where = f"{last.stage} iteration {last.iteration}" if last.iteration else str(last.stage)
     return f"{current.name}: {where}, {max(0.0, now - current.since):.0f} s"
-
-
-def slowest_rank(beacon_dir: Path) -> LastBeacon | None:
-    """The beacon of the rank that is behind the others; None where no rank of this machine has one yet."""
-    found = []
-    for path in beacon_dir.glob("rank-*.beacon"):
-        try:
-            found.append(BeaconReader(path).last)
-        except (FormatError, OSError):
-            continue  # being created, or removed just now
-    return min(found, key=lambda last: (last.iteration, last.at), default=None)
 
 
 def _step(console: Console, folders: Sequence[Path], offsets: dict[Path, int], *, plain: bool) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from orchestrator.dispatch.driver import Driver, Surroundings, batch_in, work
 from orchestrator.dispatch.followup import follow_up
 from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.liveness import read_driver_state, take_driver_lock
+from orchestrator.dispatch.package import rank_package
 from orchestrator.dispatch.slurm.accounting import SlurmUnavailable, ask_about, run_slurm
 from orchestrator.dispatch.slurm.cluster import cluster_of
 from orchestrator.dispatch.slurm.launcher import Allocation, SlurmLauncher
 from orchestrator.dispatch.slurm.parameters import WARNING_SECONDS, limit_seconds
+from orchestrator.dispatch.slurm.record import write_setup
 from orchestrator.dispatch.slurm.settle import row_as_json
 from orchestrator.dispatch.submit import close_attempts
 from orchestrator.records.spec import Batch
@@ -56,7 +58,7 @@ def run(batch_dir: str) -> str:
     surroundings = Surroundings(
         job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=warning + _OWN_SECONDS, may_defer=True
     )
-    driver = Driver(folder, batch, _launcher(batch), interruption, surroundings)
+    driver = Driver(folder, batch, _launcher(batch, folder), interruption, surroundings)
     state = work(driver)
     if interruption.reason in (None, attempts.JOB_TIME_LIMIT):
         _hand_over(batch, driver)
@@ -69,9 +71,9 @@ def drive_here(batch_dir: Path) -> str:
     """The driver of a user's own allocation: SIGTERM and SIGINT cancel, as on one's own machine."""
     ends_at = _EndOfJob(os.environ.get("SLURM_JOB_ID", ""))
     interruption = Interruption()
-    batch = batch_in(batch_dir)
+    folder, batch = batch_dir, batch_in(batch_dir)
     surroundings = Surroundings(job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=_OWN_SECONDS)
-    return work(Driver(batch_dir, batch, _launcher(batch), interruption, surroundings))
+    return work(Driver(folder, batch, _launcher(batch, folder), interruption, surroundings))
 
 
 def _await_the_end(ends_at: _EndOfJob) -> None:
@@ -84,15 +86,16 @@ def _await_the_end(ends_at: _EndOfJob) -> None:
         time.sleep(1.0)
 
 
-def _launcher(batch: Batch) -> SlurmLauncher:
+def _launcher(batch: Batch, folder: Path) -> SlurmLauncher:
     launcher = batch.launcher
+    setup_file = launcher.get("setup_file") or write_setup(batch, folder).get("setup_file")
     return SlurmLauncher(
         cluster_of(launcher["cluster"]),
         allocation=Allocation.of(os.environ),
         results_dir=batch.results_dir,
-        package=launcher["package"],
+        package=launcher.get("package") or str(rank_package(Path(batch.results_dir))),
         python=launcher["python"],
-        setup_file=launcher.get("setup_file"),
+        setup_file=setup_file,
         first_on_path=tuple(launcher.get("first_on_path") or ()),
     )
 
@@ -185,3 +188,13 @@ class _EndOfJob:
             return run_slurm(["squeue", "--noheader", "--jobs", self._job_id, "--format", field]).strip()
         except SlurmUnavailable:
             return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m orchestrator.dispatch.slurm.job BATCH_DIR`, in the script of a job submitted by hand."""
+    (batch_dir,) = arguments
+    return 1 if run(batch_dir) == "elsewhere" else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from orchestrator.dispatch.liveness import SUBMITTED, SUBMITTING
+from orchestrator.dispatch.slurm.cluster import cluster_of
+from orchestrator.records import layout
 from orchestrator.records.jsonfile import decode, read_json, write_json
+from orchestrator.records.spec import Batch
 
 SUBMISSION_FILE = "submission.json"
 LOCK_FILE = "submission.lock"
+SETUP_FILE = "setup.sh"
 
 REFUSED = "refused"
 NEVER_STARTED = "never-started"
@@ -45,6 +49,17 @@ class Submission:
     job: dict[str, Any] = field(default_factory=dict)
     """The job's last row."""
     schema: int = SCHEMA
+
+
+def write_setup(batch: Batch, folder: Path) -> dict[str, Any]:
+    """The file of setup lines that ranks run first, where there are any: what the launcher is told of it."""
+    setup = cluster_of(batch.launcher["cluster"]).setup
+    if not setup:
+        return {}
+    layout.make_private_dir(folder)
+    path = folder / SETUP_FILE
+    path.write_text("\n".join(setup) + "\n", encoding="utf-8")
+    return {"setup_file": str(path)}
 
 
 def read_submission(folder: Path) -> Submission | None:

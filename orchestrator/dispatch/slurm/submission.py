@@ -16,6 +16,7 @@ from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.liveness import DRIVER_FILE, SUBMITTED, SUBMITTING, DriverState, read_driver_state
 from orchestrator.dispatch.package import rank_package
+from orchestrator.dispatch.retry import bad_nodes
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_name, job_parameters, warning_seconds
 from orchestrator.dispatch.slurm.record import (
@@ -24,6 +25,7 @@ from orchestrator.dispatch.slurm.record import (
     SUBMISSION_FILE,
     Submission,
     read_submission,
+    write_setup,
     write_submission,
 )
 from orchestrator.dispatch.submit import Submitted, live_batches, results_lock, write_batch
@@ -33,7 +35,6 @@ from orchestrator.records.jsonfile import write_json
 from orchestrator.records.redact import redact_text
 from orchestrator.records.spec import Batch
 
-SETUP_FILE = "setup.sh"
 SUBMITIT_FOLDER = "submitit"
 
 
@@ -45,23 +46,34 @@ def slurm_settings(
     Raises:
         EnvironmentFailure: the results folder cannot be written.
     """
-    group_of = dict(group(request, "cluster"))
-    cluster = cluster_of(group_of)
-    results_dir = results_dir.absolute()
     try:
-        package = rank_package(results_dir)
+        package = rank_package(results_dir.absolute())
     except OSError as error:
         raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
+    return batch_settings(request, study, results_dir, fingerprint, package=package)
+
+
+def batch_settings(
+    request: Mapping[str, Any],
+    study: str,
+    results_dir: Path,
+    fingerprint: Mapping[str, Any] | None = None,
+    *,
+    package: Path | None,
+) -> BatchSettings:
+    """The settings without a file written; a driver that is given no `package` makes it."""
+    group_of = dict(group(request, "cluster"))
+    cluster = cluster_of(group_of)
     launcher = {
         "kind": cluster.kind,
         "cluster": group_of,
-        "package": str(package),
+        "package": None if package is None else str(package),
         "python": cluster.python or sys.executable,
         "warning_seconds": warning_seconds(cluster.time),
     }
     return BatchSettings(
         study=study,
-        results_dir=str(results_dir),
+        results_dir=str(results_dir.absolute()),
         created_at=time.time(),
         launcher=launcher,
         parallel_trials=cluster.parallel_trials,
@@ -89,10 +101,7 @@ def submit_slurm(
         UsageError: ranks that do not spread over nodes.
         ValueError: a request has no world size or no number of iterations.
     """
-    if shutil.which("sbatch") is None or shutil.which("srun") is None:
-        raise EnvironmentFailure(
-            "There is no Slurm here: sbatch is not on the PATH. Use cluster=local, or a login node of the cluster."
-        )
+    _require_slurm()
     results_dir = Path(settings.results_dir)
     cluster = cluster_of(settings.launcher["cluster"])
     with results_lock(results_dir):
@@ -105,10 +114,27 @@ def submit_slurm(
             announce()
             jobs: list[str | None] = []
             for batch in batches:
-                jobs.append(_submit(batch, exclude, _after(jobs, cluster.max_jobs)))
+                avoided = [*exclude, *bad_nodes(results_dir, [trial.trial for trial in batch.trials])]
+                jobs.append(_submit(batch, avoided, _after(jobs, cluster.max_jobs)))
         except OSError as error:
             raise EnvironmentFailure(f"The results folder {results_dir} cannot be written: {error}.") from error
     return Submitted(tuple(batches), {ask.trial: taken[ask.trial] for ask in asks if ask.trial in taken})
+
+
+def submit_again(batch: Batch, exclude: Sequence[str]) -> str | None:
+    """Submit a batch made from an earlier one, under the results folder's lock; why it was refused, or None.
+
+    Raises:
+        EnvironmentFailure: the results folder cannot be written, or there is no sbatch.
+    """
+    _require_slurm()
+    try:
+        batch = prepare(batch)
+        _submit(batch, exclude, None)
+        submission = read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch))
+    except OSError as error:
+        raise EnvironmentFailure(f"The results folder {batch.results_dir} cannot be written: {error}.") from error
+    return submission.error if submission is not None else None
 
 
 def hand_over(batch: Batch, exclude: Sequence[str]) -> str | None:
@@ -127,6 +153,13 @@ def hand_over(batch: Batch, exclude: Sequence[str]) -> str | None:
     return submission.error if submission is not None else None
 
 
+def _require_slurm() -> None:
+    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+        raise EnvironmentFailure(
+            "There is no Slurm here: sbatch is not on the PATH. Use cluster=local, or a login node of the cluster."
+        )
+
+
 def prepare(batch: Batch) -> Batch:
     """Write a batch with its setup lines, and that it is being submitted; the batch as it was written.
 
@@ -141,17 +174,6 @@ def prepare(batch: Batch) -> Batch:
     )
     _say(folder, batch, SUBMITTING, None)
     return batch
-
-
-def write_setup(batch: Batch, folder: Path) -> dict[str, Any]:
-    """The file of setup lines that ranks run first, where there are any: what the launcher is told of it."""
-    setup = cluster_of(batch.launcher["cluster"]).setup
-    if not setup:
-        return {}
-    layout.make_private_dir(folder)
-    path = folder / SETUP_FILE
-    path.write_text("\n".join(setup) + "\n", encoding="utf-8")
-    return {"setup_file": str(path)}
 
 
 def _submit(batch: Batch, exclude: Sequence[str], after: str | None, *, blame_trials: bool = True) -> str | None:

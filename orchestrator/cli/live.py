@@ -1,0 +1,38 @@
+"""The live batches that a word on the command line means: for the verbs that act on what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.storage import Answering
+
+if TYPE_CHECKING:
+    from orchestrator.dispatch.submit import LiveBatch
+
+
+@dataclass(frozen=True)
+class Live:
+    """A live batch, and where it lies."""
+
+    results_dir: Path
+    batch: LiveBatch
+
+
+def live(answering: Answering) -> list[Live]:
+    """Every live batch of the results folders that the database knows and this user owns."""
+    from orchestrator.dispatch.submit import live_batches
+    from orchestrator.records.layout import UntrustedFolderError, check_private
+    from orchestrator.store.overview import results_dirs
+
+    with answering.store.reading() as connection:
+        folders = [Path(folder) for folder in results_dirs(connection)]
+    found = []
+    for folder in folders:
+        try:
+            check_private(folder)
+        except (FileNotFoundError, UntrustedFolderError):
+            continue
+        found += [Live(folder, batch) for batch in live_batches(folder)]
+    return found

@@ -1,0 +1,83 @@
+"""`retry`: run trials again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.storage import Answering, add_results_flag, answer
+from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.store.overview import TrialLine
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "retry",
+        help="run trials again, by label or state",
+        description="Runs trials again as they were asked for, each behind its control, where they ran before; also "
+        "ones that have a result. Without --label and --state: those of a study that have no result, or the one trial "
+        "that is named. Nodes on which a trial failed are avoided.",
+    )
+    parser.add_argument("what", metavar="TRIAL|STUDY", help="an id or name, or the beginning of one")
+    parser.add_argument("--label", action="append", default=[], metavar="LABEL", help="those with this label")
+    parser.add_argument("--state", action="append", default=[], metavar="STATE", help="those in this state")
+    add_results_flag(parser)
+
+
+def run(given: argparse.Namespace) -> int:
+    from orchestrator.dispatch.handover import hand_over_again
+    from orchestrator.dispatch.retry import again, bad_nodes
+    from orchestrator.store.overview import results_dirs
+
+    answering = answer(given)
+    with answering.store:
+        trials = _chosen(answering, given)
+        with answering.store.reading() as connection:
+            folders = [Path(folder) for folder in results_dirs(connection)]
+    if not trials:
+        raise NothingQualifies("No trial is like that.")
+    made, refusals = [], []
+    for folder in folders:
+        batches = again(folder, trials)
+        made += batches
+        refusals += hand_over_again(batches, folder, bad_nodes(folder, trials)) if batches else []
+    if not made:
+        raise NothingQualifies("None of these trials can be run again from here: they run now, or no batch had them.")
+    started = sorted({trial.trial for batch in made for trial in batch.trials if trial.trial in set(trials)})
+    if given.json:
+        print(
+            json.dumps({"trials": started, "batches": [batch.batch for batch in made], "refused": refusals}, indent=2)
+        )
+    else:
+        print(f"{len(started)} trials run again, in batch {', '.join(batch.batch for batch in made)}")
+    for refusal in refusals:
+        print(f"refused: {' '.join(refusal.split())}", file=sys.stderr)
+    if len(refusals) == len(made):
+        raise EnvironmentFailure("sbatch refused every job: see above.")
+    return 0
+
+
+def _chosen(answering: Answering, given: argparse.Namespace) -> list[str]:
+    from orchestrator.store.find import find
+    from orchestrator.store.overview import trial_lines
+    from orchestrator.vocabulary import REJECTED, is_result
+
+    with answering.store.reading() as connection:
+        found = find(connection, given.what)
+        if found.kind == "trial":
+            if given.label or given.state:
+                raise UsageError("--label and --state choose among the trials of a study; one trial is named here.")
+            return [found.name]
+        lines = trial_lines(connection, found.name)
+    if not given.label and not given.state:
+        return [line.trial for line in lines if line.label != REJECTED and not is_result(line.label or "")]
+    return [line.trial for line in lines if _is_like(line, given.label, given.state)]
+
+
+def _is_like(line: TrialLine, labels: list[str], states: list[str]) -> bool:
+    return (not labels or line.label in labels) and (not states or line.state in states)
