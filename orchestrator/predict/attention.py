@@ -25,13 +25,16 @@ def write_mla(page: Page) -> None:
     heads = head.heads // local.tp
     tokens, shard = local.tokens, local.shard
     up = ("mla_up_proj",)
+    # Transformer Engine norms the latents inside the up-projections, so `mla_up_proj` drops them; else it keeps them.
+    norms = up if page.numerics.transformer_engine else ()
     page.layer_input("input_norm", "add", _NORM)
     _input_norm(page)
     if head.q_lora:
         page.keep("query latent", "[t, q_lora]", shard * head.q_lora * element, "down", "proj", _MLA)
-        page.keep("query latent, normed", "[t, q_lora]", page.linear_input(shard * head.q_lora), "up", "up",
-                  _NORM_LINEAR, up)  # fmt: skip
-        page.keep("query latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, up)
+        if head.qk_norm:
+            page.keep("query latent, normed", "[t, q_lora]", page.linear_input(shard * head.q_lora), "up", "up",
+                      _NORM_LINEAR, norms)  # fmt: skip
+            page.keep("query latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, norms)
     latent, rope = head.kv_lora, head.rope_dim
     combined = shard * (latent + rope) * element
     if page.numerics.transformer_engine:
@@ -43,9 +46,10 @@ def write_mla(page: Page) -> None:
         page.keep("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA)
     if local.sequence_parallel and local.tp > 1:
         page.keep_instead("rope key, gathered", "[T, rope]", tokens * rope * element, "down", "up", _MLA, up)
-    page.keep("key/value latent, normed", "[t, kv_lora]", page.linear_input(shard * latent), "up", "up",
-              _NORM_LINEAR, up)  # fmt: skip
-    page.keep("key/value latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, up)
+    if head.qk_norm:
+        page.keep("key/value latent, normed", "[t, kv_lora]", page.linear_input(shard * latent), "up", "up",
+                  _NORM_LINEAR, norms)  # fmt: skip
+        page.keep("key/value latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, norms)
     wide = head.qk_dim + rope
     page.hold("queries before rope", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "up", _MLA, up)
     page.hold("keys and values, expanded", "[T, n/tp, qk + v]", tokens * heads * (head.qk_dim + head.v_dim) * element,

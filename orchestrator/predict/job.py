@@ -98,6 +98,8 @@ class Shapes:
     """Padded."""
     tied: bool = False
     gated: bool = True
+    fused_act: bool = True
+    """`bias_activation_fusion`: the activation keeps its input alone."""
     bias: bool = False
     qkv_bias: bool = False
     rms_norm: bool = True

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 FULL = "full"
 """Not a label of Megatron Core: stands for a layer inside a group that full recompute checkpoints."""
@@ -105,11 +106,7 @@ def highest(ledger: Ledger, active: frozenset[str], tensors: Iterable[Tensor] | 
         change[order[tensor.made]] += tensor.bytes
         if not tensor.is_kept(active):
             change[order[tensor.until] + 1] -= tensor.bytes
-    live = most = 0
-    for step in change:
-        live += step
-        most = max(most, live)
-    return most
+    return max(accumulate(change))
 
 
 @lru_cache(maxsize=4096)

@@ -102,8 +102,9 @@ def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk) -> Parameters
     total = Parameters()
     if chunk.embedding:
         total += embedding_parameters(shapes, layout)
+    by_kind = {kind: layer_parameters(kind, shapes, layout) for kind in set(chunk.layers)}
     for kind in chunk.layers:
-        total += layer_parameters(kind, shapes, layout)
+        total += by_kind[kind]
     if chunk.output:
         total += output_parameters(shapes, layout, own_output=not shapes.tied or not chunk.embedding)
     return total
@@ -120,7 +121,7 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     state = rank_state(job.shapes, job.layout, job.numerics, chunks)
     several = job.microbatches > 1
     first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
-    later = [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
+    later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
     fixed = state.built + sum(one.persistent for one in first) + _workspaces(job)
     mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)

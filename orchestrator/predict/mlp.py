@@ -9,6 +9,7 @@ OPERATIONS = ("mlp_norm", "fc1", "act", "fc2", "mlp_add")
 _LAYER = "transformer/transformer_layer.py TransformerLayer._forward_mlp"
 _NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
 _NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
+_UNFUSED = "transformer/mlp.py MLP.forward (glu)"
 _ACT = "fusions/fused_bias_swiglu.py SwiGLUFunction.forward"
 _FC2 = "TE module/linear.py _Linear.forward"
 
@@ -34,6 +35,8 @@ def write_dense(page: Page, *, first: bool) -> None:
     page.keep("FC1 output", "[T, 2f/tp]" if shapes.gated else "[T, f/tp]", stored(page, tokens * wide), "fc1", "fc2",
               _ACT, labels)  # fmt: skip
     page.keep("activation output", "[T, f/tp]", page.linear_input(tokens * width), "act", "fc2", _FC2, labels)
+    if shapes.gated and not shapes.fused_act:
+        page.keep("activated gate", "[T, f/tp]", tokens * width * element, "act", "act", _UNFUSED, labels)
     page.hold("MLP output", "[t, h]", page.stream, "fc2", "mlp_add", _LAYER, labels)
     page.hold("layer output", "[t, h]", page.stream, "mlp_add", "mlp_add", _LAYER)
     act, both = tokens * width * element, tokens * (width + wide) * element

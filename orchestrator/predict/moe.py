@@ -21,6 +21,7 @@ _DISPATCH = "transformer/moe/token_dispatcher.py MoEAlltoAllTokenDispatcher.toke
 _EXPERTS = "transformer/moe/experts.py TEGroupedMLP.forward"
 _GROUPED = "TE module/grouped_linear.py _GroupedLinear.forward"
 _WEIGHTED = "fusions/fused_bias_swiglu.py WeightedSwiGLUFunction.forward"
+_UNFUSED = "transformer/mlp.py MLP.forward (glu)"
 _SHARED = "transformer/moe/shared_experts.py SharedExpertMLP.forward"
 _MOE = "transformer/moe/moe_layer.py MoELayer.forward"
 
@@ -77,6 +78,9 @@ def _shared(page: Page) -> None:
               inside)  # fmt: skip
     page.keep("shared experts' activation output", "[T, f/tp]", page.linear_input(tokens * width), "shared", "shared",
               _SHARED, inside)  # fmt: skip
+    if shapes.gated and not shapes.fused_act:
+        page.keep("shared experts' activated gate", "[T, f/tp]", tokens * width * element, "shared", "shared", _UNFUSED,
+                  inside)  # fmt: skip
     if shapes.experts.shared_gate:
         page.keep("shared experts' output before its gate", "[t, h]", page.stream, "shared", "shared", _SHARED, inside)
     page.hold("shared experts' output", "[t, h]", page.stream, "shared", "mlp_add", _MOE, _MOE_LABEL)
@@ -129,7 +133,9 @@ def _experts(page: Page) -> None:
     page.keep("experts' FC1 output", "[t*k, 2f/etp]" if shapes.gated else "[t*k, f/etp]", stored(page, received * wide),
               "fc1", "fc2", _WEIGHTED, inside)  # fmt: skip
     act = ("moe", "moe_act")
-    if not shapes.gated:
+    if shapes.gated and not shapes.fused_act:
+        page.keep("experts' activated gate", "[t*k, f/etp]", received * width * element, "act", "act", _UNFUSED, act)
+    if not shapes.gated or not shapes.fused_act:
         page.keep("experts' activation before weighting", "[t*k, f/etp]", received * width * element, "act", "act",
                   _EXPERTS, act)  # fmt: skip
     page.keep("experts' activation output", "[t*k, f/etp]", page.linear_input(received * width), "act", "fc2", _GROUPED,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from orchestrator.predict.job import Layout, Numerics
-from orchestrator.predict.parameters import Parameters, buffer_size
+from orchestrator.predict.parameters import Parameters, buffer_size, largest_shard
 
 _FLOAT = 4
 _MIB = 2**20
@@ -61,9 +61,7 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
     total = dense + expert
     count = sum(chunk.count for chunk in chunks)
     sharded = numerics.distributed_optimizer
-    shard = dense // layout.dp_with_cp + expert // layout.expert_dp if sharded else count
-    if sharded and layout.dp_with_cp == layout.expert_dp == 1:
-        shard = count
+    shard = _shard(chunks, layout, numerics) if sharded else count
     main = 0 if numerics.main_params_in_optimizer or numerics.weight == _FLOAT else _FLOAT * shard
     share = shard / max(1, count)
     if main and numerics.cuda:
@@ -127,6 +125,12 @@ def _temporaries(numerics: Numerics, shard: int, largest: int) -> int:
         formats.append(numerics.main_param)
     # FusedAdam.step makes a float32 copy of every state that is not float32, of all parameters at once.
     return sum(_FLOAT * shard for size in formats if size != _FLOAT)
+
+
+def _shard(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> int:
+    wide = numerics.high_busbw_padding
+    dense = sum(largest_shard(chunk.dense, layout.dp_with_cp, high_busbw=wide) for chunk in chunks)
+    return dense + sum(largest_shard(chunk.expert, layout.expert_dp, high_busbw=wide) for chunk in chunks)
 
 
 def _buffers(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> tuple[int, int]:

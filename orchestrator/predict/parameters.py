@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from orchestrator.predict.job import LayerKind, Layout, Shapes
 
@@ -44,6 +46,30 @@ def buffer_size(sizes: Sequence[int], ranks: int, *, distributed: bool, high_bus
     end = sum(math.ceil(size / _START) * _START for size in later) + first
     divisor = math.lcm(ranks, _END, 2**16) if high_busbw else math.lcm(ranks, _END)
     return math.ceil(end / divisor) * divisor
+
+
+def largest_shard(sizes: Sequence[int], ranks: int, *, high_busbw: bool = False) -> int:
+    """Numbers of real parameters, padding left out, in the fullest rank's shard of such a buffer."""
+    if not sizes:
+        return 0
+    part = buffer_size(sizes, ranks, distributed=True, high_busbw=high_busbw) // ranks
+    starts, before = [], [0]
+    start = 0
+    for size in sizes[::-1]:
+        start = math.ceil(start / _START) * _START
+        starts.append(start)
+        before.append(before[-1] + size)
+        start += size
+
+    def real_until(end: int) -> int:
+        index = bisect_right(starts, end)
+        if not index:
+            return 0
+        inside = min(end - starts[index - 1], before[index] - before[index - 1])
+        return before[index - 1] + inside
+
+    edges = [real_until(rank * part) for rank in range(ranks + 1)]
+    return max(later - sooner for sooner, later in pairwise(edges))
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,7 @@ _BRIDGE_MODEL = {
     "cross_entropy_loss_fusion": True,
     "cross_entropy_fusion_impl": "te",
     "gradient_accumulation_fusion": True,
+    "bias_activation_fusion": True,
     "moe_grouped_gemm": True,
     "transformer_impl": "transformer_engine",
 }

@@ -52,8 +52,9 @@ def active_labels(recompute: Recompute) -> frozenset[str]:
 
 
 def ledgers_of(chunk: Chunk, shapes: Shapes, local: Local, numerics: Numerics) -> list[Ledger]:
-    """The ledgers of a chunk's layers, in order."""
-    return [layer_ledger(kind, shapes, local, numerics) for kind in chunk.layers]
+    """The ledgers of a chunk's layers, in order; layers of one kind share theirs."""
+    by_kind = {kind: layer_ledger(kind, shapes, local, numerics) for kind in set(chunk.layers)}
+    return [by_kind[kind] for kind in chunk.layers]
 
 
 def groups_of(layers: int, recompute: Recompute) -> list[tuple[int, int, bool]]:
@@ -75,10 +76,17 @@ def walk(chunk: Chunk, shapes: Shapes, local: Local, numerics: Numerics, recompu
     """One micro-batch. `again`: a backward came before, so what lingers from it is there as forward begins."""
     ledgers = ledgers_of(chunk, shapes, local, numerics)
     active = active_labels(recompute)
-    steps = [
-        _group(ledgers[start:end]) if checkpointed else _single(layer_memory(ledgers[start], active))
-        for start, end, checkpointed in groups_of(len(ledgers), recompute)
-    ]
+    alone = {ledger: _single(layer_memory(ledger, active)) for ledger in set(ledgers)}
+    together: dict[tuple[Ledger, ...], _Step] = {}
+    steps = []
+    for start, end, checkpointed in groups_of(len(ledgers), recompute):
+        if not checkpointed:
+            steps.append(alone[ledgers[start]])
+            continue
+        members = tuple(ledgers[start:end])
+        if members not in together:
+            together[members] = _group(members)
+        steps.append(together[members])
     stream = local.shard * shapes.hidden * numerics.weight
     lingers = sum(step.lingers for step in steps)
     live, high, left = 0, 0, lingers if again else 0
@@ -116,7 +124,7 @@ def _single(memory: LayerMemory) -> _Step:
     return _Step(memory.kept, memory.forward, memory.replay, memory.backward, memory.lingers, False)
 
 
-def _group(ledgers: list[Ledger]) -> _Step:
+def _group(ledgers: tuple[Ledger, ...]) -> _Step:
     inside = [layer_memory(ledger, _WHOLE) for ledger in ledgers]
     alone = [layer_memory(ledger, _NOTHING) for ledger in ledgers]
     first = inside[0].kept
