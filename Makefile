@@ -7,13 +7,19 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_RESULTS ?= results/demo
 
-.PHONY: demo test test-all check docs clean
+.PHONY: demo test test-all check packages clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m orchestrator -m study=demo results_dir=$(DEMO_RESULTS)
 
 test: check $(VENV)/revisions
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+# Debian's PostgreSQL, Slurm and Chromium, for the tests that need a real one. Needs root; without them those tests are
+# left out, and the summary says so.
+packages:
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$(cat tests/debian-packages.txt)
 
 # What `make test` leaves out for its time: whole covering sets of labels and layouts, long searches.
 test-all: check $(VENV)/revisions

@@ -29,7 +29,7 @@ VERBS: dict[str, Verb] = {
     "diagnose": Verb("orchestrator.cli.diagnose", "what failed or did nothing, why, and what to run next"),
     "export": Verb("orchestrator.cli.export", "a comparison as CSV, JSON, Parquet, Markdown or a skill card's results"),
     "import": Verb("orchestrator.cli.import_", "published tables, a results folder or another database into this one"),
-    "query": Verb("orchestrator.cli.query", "trials that fit conditions, with the columns that you name"),
+    "query": Verb("orchestrator.cli.query", "SQL on documented views, and named questions"),
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
     "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs"),
     "predict": Verb("orchestrator.cli.predict", "what candidates will need, before anything runs"),
