@@ -18,8 +18,7 @@ test: check $(VENV)/revisions
 # Debian's PostgreSQL, Slurm and Chromium, for the tests that need a real one. Needs root; without them those tests are
 # left out, and the summary says so.
 packages:
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$(cat tests/debian-packages.txt)
+	tests/install-debian-packages.sh
 
 # What `make test` leaves out for its time: whole covering sets of labels and layouts, long searches.
 test-all: check $(VENV)/revisions
