@@ -20,7 +20,8 @@
 #              SLURMBED_KILLWAIT=30  seconds from SIGTERM to SIGKILL (30 is Slurm's default)
 #              SLURMBED_CGROUP=no|v1|v2  task/cgroup with ConstrainRAMSpace: only this makes OUT_OF_MEMORY states
 #              SLURMBED_PYXIS=no|fake|PATH.so  a SPANK plugin: 'fake' compiles one that takes pyxis' --container-*
-#                options and shows them to the tasks as FAKE_PYXIS_* (wants gcc and libslurm-dev)
+#                options, shows them to the tasks as FAKE_PYXIS_*, and fails to import an image whose name has
+#                `no-such-image` in it (wants gcc and libslurm-dev)
 set -euo pipefail
 
 cmd=${1:-status}
@@ -244,7 +245,7 @@ EOF
     fi
 }
 make_fake_pyxis() {
-    [ -s "$S/fake_pyxis.so" ] && return 0
+    [ "$S/fake_pyxis.so" -nt "$0" ] && return 0
     cat > "$S/fake_pyxis.c" << 'EOF'
 #include <stdlib.h>
 #include <string.h>
@@ -276,6 +277,13 @@ int slurm_spank_init(spank_t sp, int ac, char **av) {
         if (spank_option_register(sp, &o)) return -1;
     }
     return 0;
+}
+int slurm_spank_user_init(spank_t sp, int ac, char **av) { /* where pyxis imports the image */
+    if (spank_remote(sp) != 1 || !V[0] || !strstr(V[0], "no-such-image")) return 0;
+    slurm_error("pyxis: child 4242 failed with error code: 1");
+    slurm_error("pyxis: failed to import docker image");
+    slurm_error("pyxis:     [ERROR] URL https://registry-1.docker.io/v2/%s returned error code: 404 Not Found", V[0]);
+    return -1;
 }
 int slurm_spank_task_init(spank_t sp, int ac, char **av) {
     for (unsigned i = 0; i < N; i++)

@@ -115,7 +115,9 @@ def finish(attempt: RunningAttempt, launcher: Launcher) -> tuple[AttemptRecord, 
         step.close()
         scheduler = step.scheduler
         exit_codes = {str(rank): code for rank, code in sorted(step.exit_codes.items())}
-        launch_error = launch_error or step.launch_error or _never_started(run_dir, step.exit_codes)
+        launch_error = launch_error or step.launch_error
+        if launch_error is None and attempt.ending is None:
+            launch_error = _never_started(run_dir, step.exit_codes)
     record = replace(
         attempt.record,
         ended_at=time.time(),
@@ -324,8 +326,8 @@ def _started(batch: Batch, trial: BatchTrial, attempt: str, kind: str) -> Attemp
 
 
 def _never_started(run_dir: Path, exit_codes: dict[int, int]) -> str | None:
-    """The launcher's last words where supervisors ended by themselves and not one of them left a record."""
-    if layout.rank_files(run_dir) or not any(code > 0 for code in exit_codes.values()):
+    """The launcher's last words where not one rank left a record, and not because supervisors were killed."""
+    if layout.rank_files(run_dir) or (exit_codes and not any(code > 0 for code in exit_codes.values())):
         return None
     try:
         text = (run_dir / "launch.log").read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace").strip()

@@ -30,6 +30,14 @@ def bed() -> Iterator[Bed]:
     found.stop()
 
 
+@pytest.fixture(scope="module")
+def pyxis(bed: Bed) -> Iterator[Bed]:
+    """The cluster with a stand-in for pyxis; without it again afterwards."""
+    bed.start(SLURMBED_PYXIS="fake")
+    yield bed
+    bed.start()
+
+
 @pytest.fixture
 def results(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A results folder whose jobs are gone when the test is over."""
