@@ -11,7 +11,7 @@ from orchestrator.report.table import ABSENT
 from orchestrator.report.text import plain
 from orchestrator.vocabulary.units import GB
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|~&$])")
 
 
 def markdown(comparison: Comparison) -> str:
