@@ -88,7 +88,7 @@ def test_markdown_of_the_published_table_is_the_guides_own():
         "|---|---:|---:|---:|---:|---:|",
         "| `[]` | 36.618 | 457.18 | 77.50 | control | control |",
     ]
-    assert lines[7] == "| `mla_up_proj`, `mlp` | 35.917 | 496.73 | 71.50 | -1.91% | +8.65% |".replace("+", "\\+")
+    assert lines[7] == "| `mla_up_proj`, `mlp` | 35.917 | 496.73 | 71.50 | -1.91% | +8.65% |"
 
 
 def test_markdown_has_outcomes_where_not_all_passed():
