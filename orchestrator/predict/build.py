@@ -154,7 +154,7 @@ def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, traine
         vocab=_vocabulary(model, layout, trainer),
         tied=_tied(model),
         gated=bool(model.get("gated_linear_unit")),
-        fused_act=bool(model.get("bias_activation_fusion")),
+        fused_act=_fuses_activation(model),
         bias=bool(model.get("add_bias_linear", trainer != "bridge")),
         qkv_bias=bool(model.get("add_qkv_bias")),
         rms_norm=model.get("normalization") == "RMSNorm",
@@ -173,6 +173,11 @@ def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, traine
         if model.get("cross_entropy_loss_fusion")
         else None,
     )
+
+
+def _fuses_activation(model: Mapping[str, Any]) -> bool:
+    gated = bool(model.get("gated_linear_unit"))
+    return bool(model.get("bias_activation_fusion" if gated else "use_fused_weighted_squared_relu"))
 
 
 def _layers(model: Mapping[str, Any]) -> tuple[LayerKind, ...]:

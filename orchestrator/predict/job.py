@@ -99,7 +99,7 @@ class Shapes:
     tied: bool = False
     gated: bool = True
     fused_act: bool = True
-    """`bias_activation_fusion`: the activation keeps its input alone."""
+    """The activation keeps its input alone: `bias_activation_fusion`, or `use_fused_weighted_squared_relu`."""
     bias: bool = False
     qkv_bias: bool = False
     rms_norm: bool = True

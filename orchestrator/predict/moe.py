@@ -135,7 +135,7 @@ def _experts(page: Page) -> None:
     act = ("moe", "moe_act")
     if shapes.gated and not shapes.fused_act:
         page.keep("experts' activated gate", "[t*k, f/etp]", received * width * element, "act", "act", _UNFUSED, act)
-    if not shapes.gated or not shapes.fused_act:
+    if not shapes.fused_act:
         page.keep("experts' activation before weighting", "[t*k, f/etp]", received * width * element, "act", "act",
                   _EXPERTS, act)  # fmt: skip
     page.keep("experts' activation output", "[t*k, f/etp]", page.linear_input(received * width), "act", "fc2", _GROUPED,

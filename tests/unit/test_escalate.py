@@ -1,0 +1,196 @@
+"""Searches replayed against the guide's published tables, as if each row were a trial on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis.published_tables import published_rows
+from orchestrator.config.compose import compose
+from orchestrator.predict.job import Job
+from orchestrator.predict.read import read_job
+from orchestrator.select.escalate import Decision, Prospect, Result, escalate
+from orchestrator.select.modes import lattice, one_at_a_time
+from orchestrator.select.prospects import Asked, ControlMeasured, prospects_of
+
+GB = 10**9
+
+MOONLIGHT = [
+    "study=moonlight_16b_h100",
+    "+trainer.overrides={optimizer.use_precision_aware_optimizer: true, optimizer.exp_avg_dtype: bf16, "
+    "optimizer.exp_avg_sq_dtype: bf16, optimizer.fp8_recipe: tensorwise, ddp.grad_reduce_in_fp32: false}",
+    "model.moe_shared_expert_overlap=true",
+]
+"""The study's request, with what Megatron Bridge's recipe for Moonlight sets (recipes/moonlight/moonlight_16b.py)."""
+
+NEMOTRON = {
+    "model": {
+        "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+        "num_layers": 52,
+        "hidden_size": 2688,
+        "num_attention_heads": 32,
+        "num_query_groups": 2,
+        "kv_channels": 128,
+        "ffn_hidden_size": 1856,
+        "vocab_size": 131072,
+        "normalization": "RMSNorm",
+        "gated_linear_unit": False,
+        "add_bias_linear": False,
+        "position_embedding_type": "none",
+        "mamba_num_heads": 64,
+        "mamba_head_dim": 64,
+        "mamba_state_dim": 128,
+        "mamba_num_groups": 8,
+        "num_moe_experts": 128,
+        "moe_ffn_hidden_size": 1856,
+        "moe_shared_expert_intermediate_size": 3712,
+        "moe_router_topk": 6,
+        "moe_router_score_function": "sigmoid",
+        "moe_router_dtype": "fp32",
+        "moe_token_dispatcher_type": "flex",
+        "moe_permute_fusion": True,
+        "use_fused_weighted_squared_relu": True,
+        "cuda_graph_impl": "transformer_engine",
+    },
+    "parallelism": {"tp": 1, "pp": 1, "vpp": None, "cp": 1, "ep": 8, "etp": 1, "sequence_parallel": False,
+                    "layout": None, "world_size": 16},
+    "precision": {"params_dtype": "bf16", "grad_reduce_in_fp32": False},
+    "training": {"seq_length": 8192, "micro_batch_size": 1, "global_batch_size": 16},
+    "trainer": {"name": "bridge"},
+}  # fmt: skip
+"""Shapes of Nemotron 3 Nano (Bridge 0.3.1, models/nemotronh/nemotron_h_provider.py, Nemotron3NanoProvider).
+
+The guide ran a performance recipe of the development branch. Its table only makes sense with gradients in bfloat16: in
+float32, the control's first iteration would have needed 80 GB, and it reported 66.3 GB.
+"""
+
+
+@cache
+def moonlight_request() -> dict[str, Any]:
+    return compose(MOONLIGHT)
+
+
+def moonlight(modules: list[str]) -> Job:
+    return read_job({**moonlight_request(), **selective(modules)}).job
+
+
+def nemotron(modules: list[str]) -> Job:
+    return read_job({**NEMOTRON, **selective(modules)}).job
+
+
+def selective(modules: list[str]) -> dict[str, Any]:
+    return {"recompute_granularity": "selective", "recompute_modules": modules}
+
+
+class Cluster:
+    """A published table that answers as a cluster would, one trial after another."""
+
+    def __init__(self, table: str, job_of: Callable[[list[str]], Job]) -> None:
+        rows = published_rows(table)
+        self.asked = []
+        self.known: dict[str, Result] = {}
+        for row in rows:
+            modules = list(row.requested["recompute_modules"])
+            name = f"[{','.join(modules)}]"
+            self.asked.append(Asked(name, job_of(modules), is_control=not modules, trial_seconds=600))
+            scope = None if row.peak_scope is None else str(row.peak_scope)
+            self.known[name] = Result(str(row.label), row.peak.allocated if row.peak else None, scope, row.step_ms)
+        self.results: dict[str, Result] = {}
+        self.decisions: list[Decision] = []
+
+    def prospects(self) -> tuple[Prospect, ...]:
+        control = self.results.get("[]")
+        passed = control is not None and control.passed
+        measured = ControlMeasured(control.peak, {}, control.step_ms) if control is not None and passed else None
+        return prospects_of(self.asked, measured)
+
+    def search(self, target: int | None, hours: float | None = None) -> Decision:
+        while True:
+            spent = len(self.results) * 600 / 3600 * self.asked[0].job.layout.world
+            left = None if hours is None else hours - spent
+            decision = escalate(self.prospects(), self.results, target=target, hours_left=left)
+            self.decisions.append(decision)
+            if decision.next is None:
+                return decision
+            self.results[decision.next] = self.known[decision.next]
+
+
+def test_moonlight_at_36_gb_ends_at_moe_act_after_two_of_six_trials() -> None:
+    cluster = Cluster("moonlight-16b", moonlight)
+    decision = cluster.search(36 * GB)
+    assert decision.answer == "[moe_act]"
+    assert list(cluster.results) == ["[]", "[moe_act]"]
+    skipped = {one.name: one.why for one in decision.skipped}
+    assert set(skipped) == {"[core_attn]", "[mla_up_proj]", "[mla_up_proj,mlp]", "[layernorm,moe_act]"}
+    assert "saves nothing" in skipped["[core_attn]"] or "will not fit" in skipped["[core_attn]"]
+    assert "cannot be cheaper" in skipped["[mla_up_proj]"]
+
+
+def test_moonlight_ends_at_the_control_where_it_fits_already() -> None:
+    cluster = Cluster("moonlight-16b", moonlight)
+    assert cluster.search(40 * GB).answer == "[]"
+    assert list(cluster.results) == ["[]"]
+
+
+def test_moonlight_says_none_where_nothing_can_fit() -> None:
+    cluster = Cluster("moonlight-16b", moonlight)
+    decision = cluster.search(30 * GB)
+    assert decision.answer is None
+    assert "nothing meets the target" in decision.reason
+    assert len(cluster.results) < 6
+
+
+@pytest.mark.parametrize(
+    ("target", "tried"),
+    [(None, ["[]", "[moe_act]", "[layernorm,moe_act]", "[moe]"]), (70 * GB, ["[]", "[moe]"])],
+    ids=["four-of-six-trials-without-a-target", "two-of-six-trials-at-70-GB"],
+)
+def test_nemotron_ends_at_moe_without_a_verdict_on_a_target(target: int | None, tried: list[str]) -> None:
+    cluster = Cluster("nemotron-3-nano", nemotron)
+    decision = cluster.search(target)
+    assert decision.answer == "[moe]"
+    assert decision.reason == "passes with [moe], no verdict on a target: one rank reported"
+    assert list(cluster.results) == tried
+    assert {one.name for one in decision.skipped} == {one.name for one in cluster.asked} - set(tried)
+
+
+def test_nemotron_saves_what_was_published() -> None:
+    by_name = {one.name: one for one in Cluster("nemotron-3-nano", nemotron).prospects()}
+    assert by_name["[moe_act]"].saving == pytest.approx(4.194e9, rel=0.001)
+    both = by_name["[moe,layernorm]"].saving - by_name["[moe]"].saving
+    assert both == pytest.approx(1.014e9, rel=0.001)
+
+
+def test_a_search_stops_when_its_gpu_hours_are_spent_and_says_so() -> None:
+    cluster = Cluster("moonlight-16b", moonlight)
+    decision = cluster.search(36 * GB, hours=2.0)
+    assert list(cluster.results) == ["[]"]
+    assert decision.answer is None
+    assert "GPU-hours" in decision.reason
+
+
+def test_a_search_goes_on_where_it_stopped() -> None:
+    cluster = Cluster("moonlight-16b", moonlight)
+    cluster.search(36 * GB, hours=2.0)
+    again = Cluster("moonlight-16b", moonlight)
+    again.results = dict(cluster.results)
+    assert again.search(36 * GB).answer == "[moe_act]"
+
+
+def test_every_decision_has_a_reason() -> None:
+    cluster = Cluster("nemotron-3-nano", nemotron)
+    cluster.search(None)
+    assert all(decision.reason and all(one.why for one in decision.skipped) for decision in cluster.decisions)
+
+
+def test_one_at_a_time_changes_one_label() -> None:
+    found = one_at_a_time(["moe_act"], ["moe_act", "layernorm", "mlp"], without_effect=["mlp"])
+    assert found == ((), ("moe_act",), ("moe_act", "layernorm"))
+
+
+def test_a_lattice_leaves_out_what_the_rules_call_without_effect() -> None:
+    found = lattice(["core_attn", "moe", "moe_act", "mlp"], 2, without_effect=["mlp"])
+    assert found == ((), ("core_attn",), ("moe",), ("moe_act",), ("core_attn", "moe"), ("core_attn", "moe_act"))
