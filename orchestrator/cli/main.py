@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -62,6 +63,11 @@ def main(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except OSError as error:
         return _fail(_explained(error), 1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "orchestrator"):
+            raise
+        return _fail(_missing(package), 1)
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _DATABASE_MODULES:
             raise
@@ -191,6 +197,18 @@ def _help() -> str:
         f"usage: {PROGRAM} [-m] OVERRIDE...\n       {PROGRAM} VERB ...\n\n{_ABOUT}\n\n{_EXAMPLES}{verbs}\n\n"
         f"options:\n  -h, --help            this text\n{flags.rstrip()}\n{_EXIT_CODES}"
     )
+
+
+def _missing(package: str) -> str:
+    root = Path(__file__).resolve().parents[2]
+    lines = [f"The package {package} is not installed for {sys.executable}."]
+    ours = root / ".venv" / "bin" / "python"
+    if (root / ".venv" / "installed").exists() and Path(sys.prefix).resolve() != root / ".venv":
+        lines.append(f"The one that make set up is {ours}: run that, or `. {root}/.venv/bin/activate` first.")
+    else:
+        source = f"-e '{root}'" if (root / "pyproject.toml").exists() else "recompute-orchestrator"
+        lines.append(f"`{sys.executable} -m pip install {source}` brings what the command line needs.")
+    return " ".join(lines)
 
 
 def _fail(message: str, code: int) -> int:

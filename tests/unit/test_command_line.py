@@ -129,6 +129,21 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("words", [["status"], ["compare"], ["db", "path"], ["-m", "dry_run=true"], ["--cfg", "job"]])
+def test_a_python_without_our_packages_says_how_to_get_them(words: list[str]) -> None:
+    bare = subprocess.run(
+        [sys.executable, "-S", "-m", "orchestrator", *words],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert bare.returncode == 1
+    assert bare.stderr.startswith("error: The package ")
+    assert sys.executable in bare.stderr
+    assert "-m pip install" in bare.stderr or "activate" in bare.stderr
+    assert "Traceback" not in bare.stderr
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from orchestrator.cli.main import main; main(['-h']); "
