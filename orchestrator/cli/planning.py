@@ -73,10 +73,12 @@ def plan_of(asked: Asked, store: Store | None) -> Plan:
     from orchestrator.dispatch.submit import live_batches
     from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.plan import make_plan
+    from orchestrator.plan.resolved import with_resolved
     from orchestrator.plan.validator import validate
 
     candidates = [Candidate(one.name, one.request) for one in asked.candidates]
     validation = validate(candidates)
+    candidates = with_resolved(candidates, validation.verdicts)
     repeats = int(asked.request["study"]["repeats"])
     return make_plan(
         asked.study,

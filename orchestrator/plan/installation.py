@@ -62,6 +62,12 @@ class Installation:
         nested = (root, root / "src", root / "3rdparty" / "Megatron-LM")
         return [str(folder) for folder in nested if (folder / "megatron").is_dir()]
 
+    def has_bridge(self) -> bool:
+        """Whether Megatron Bridge can be imported here, as far as its folder tells."""
+        searched = [*self.checkout_folders(), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        folders = [*map(Path, filter(None, searched)), *_package_folders(self.python)]
+        return any((folder / "megatron" / "bridge").is_dir() for folder in folders)
+
     def environment(self) -> dict[str, str]:
         """The variables for a process that imports this revision."""
         environment = dict(os.environ)
@@ -118,14 +124,19 @@ def _checkout(wanted: str, worktrees: Any) -> Installation | None:
 
 def _installed(python: str) -> list[str]:
     """Names and versions of the distributions that decide, from their metadata folders."""
-    if python == sys.executable:
-        folders = [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
-    else:
-        folders = sorted(Path(python).parent.parent.glob("lib*/python3*/site-packages"))
     found = {
-        entry.name for folder in folders for name in _DISTRIBUTIONS for entry in folder.glob(f"{name}-*.dist-info")
+        entry.name
+        for folder in _package_folders(python)
+        for name in _DISTRIBUTIONS
+        for entry in folder.glob(f"{name}-*.dist-info")
     }
     return sorted(found)
+
+
+def _package_folders(python: str) -> list[Path]:
+    if python == sys.executable:
+        return [Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib"))]
+    return sorted(Path(python).parent.parent.glob("lib*/python3*/site-packages"))
 
 
 def _judging_files(installation: Installation) -> list[Path]:

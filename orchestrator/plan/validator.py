@@ -24,6 +24,8 @@ from orchestrator.records.layout import make_private_dir
 from orchestrator.records.redact import redact_text
 
 MODULE = "orchestrator.trial.validate"
+RESOLVER = "orchestrator.trial.bridge.resolve"
+"""Builds the recipe itself and lets Bridge finish it: where Bridge can be imported, its word is the one that counts."""
 START_SECONDS = 120.0
 SECONDS_EACH = 0.25
 _KEPT = 50_000
@@ -74,8 +76,8 @@ def validate(
     software: Mapping[str, Any] = {}
     notes: list[str] = []
     asked = 0
-    for (place, doubt), indices in _by_installation(candidates, installation).items():
-        answers = _validate([candidates[index] for index in indices], place, folder, timeout)
+    for (place, doubt, module), indices in _by_installation(candidates, installation).items():
+        answers = _validate([candidates[index] for index in indices], place, module, folder, timeout)
         for index, verdict in zip(indices, answers.verdicts, strict=True):
             verdicts[index] = _doubted(verdict, doubt)
         if not software or place == Installation():
@@ -87,11 +89,15 @@ def validate(
 
 def _by_installation(
     candidates: Sequence[Candidate], installation: Installation | None
-) -> dict[tuple[Installation, str | None], list[int]]:
-    groups: dict[tuple[Installation, str | None], list[int]] = {}
+) -> dict[tuple[Installation, str | None, str], list[int]]:
+    groups: dict[tuple[Installation, str | None, str], list[int]] = {}
+    bridges: dict[Installation, bool] = {}
     for index, candidate in enumerate(candidates):
-        place = (installation, None) if installation is not None else installation_of(candidate.request)
-        groups.setdefault(place, []).append(index)
+        place, doubt = (installation, None) if installation is not None else installation_of(candidate.request)
+        if candidate.trainer == "bridge" and place not in bridges:
+            bridges[place] = place.has_bridge()
+        module = RESOLVER if candidate.trainer == "bridge" and bridges[place] else MODULE
+        groups.setdefault((place, doubt, module), []).append(index)
     return groups
 
 
@@ -102,15 +108,15 @@ def _doubted(verdict: Verdict | None, doubt: str | None) -> Verdict | None:
 
 
 def _validate(
-    candidates: Sequence[Candidate], installation: Installation, cache_dir: Path, timeout: float | None
+    candidates: Sequence[Candidate], installation: Installation, module: str, cache_dir: Path, timeout: float | None
 ) -> Validation:
-    digests = [_digest(candidate) for candidate in candidates]
+    digests = [_digest(candidate, module) for candidate in candidates]
     questions = dict(zip(digests, candidates, strict=True))
     cache = _Cache.open(cache_dir, installation)
     missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.answers}
     notes: list[str] = []
     if missing:
-        notes += _ask(missing, installation, cache, timeout)
+        notes += _ask(missing, installation, module, cache, timeout)
         notes += cache.save()
     return Validation(tuple(map(cache.verdict, digests)), cache.software, tuple(notes), asked=len(missing))
 
@@ -122,14 +128,14 @@ def default_cache_dir() -> Path:
 
 
 def _ask(
-    missing: Mapping[str, Candidate], installation: Installation, cache: _Cache, timeout: float | None
+    missing: Mapping[str, Candidate], installation: Installation, module: str, cache: _Cache, timeout: float | None
 ) -> list[str]:
     """Fill the cache with answers; a candidate on which the process dies has none, and the rest is asked again."""
     waiting = dict(missing)
     notes: list[str] = []
     for _ in range(_CRASHES):
         before = len(waiting)
-        ended = _run(waiting, installation, timeout)
+        ended = _run(waiting, installation, module, timeout)
         for digest, answer in _answers(ended.output):
             if waiting.pop(digest, None) is not None:
                 cache.add(digest, answer)
@@ -150,12 +156,12 @@ class _Ended:
     reason: str
 
 
-def _run(waiting: Mapping[str, Candidate], installation: Installation, timeout: float | None) -> _Ended:
+def _run(waiting: Mapping[str, Candidate], installation: Installation, module: str, timeout: float | None) -> _Ended:
     lines = "".join(_question(digest, candidate) + "\n" for digest, candidate in waiting.items())
     limit = timeout if timeout is not None else START_SECONDS + SECONDS_EACH * len(waiting)
     try:
         ended = subprocess.run(
-            [installation.python, "-W", "ignore", "-m", MODULE],
+            [installation.python, "-W", "ignore", "-m", module],
             input=lines,
             capture_output=True,
             encoding="utf-8",
@@ -218,7 +224,7 @@ class _Cache:
         return cls(path, whole, software)
 
     def add(self, digest: str, answer: Mapping[str, Any]) -> None:
-        self.answers[digest] = {key: answer.get(key) for key in ("ok", "message", "open")}
+        self.answers[digest] = {key: answer.get(key) for key in ("ok", "message", "open", "resolved")}
         software = answer.get("software")
         if isinstance(software, dict):
             self.software = software
@@ -234,6 +240,7 @@ class _Cache:
             message=str(message) if message else None,
             open=tuple(str(item) for item in opened) if isinstance(opened, list) else (),
             software=self.software,
+            resolved=answer.get("resolved") or {},
         )
 
     def save(self) -> list[str]:
@@ -246,6 +253,6 @@ class _Cache:
         return []
 
 
-def _digest(candidate: Candidate) -> str:
-    asked = [candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
+def _digest(candidate: Candidate, module: str) -> str:
+    asked = [module, candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
     return hashlib.sha256(canonical(asked).encode()).hexdigest()[:32]

@@ -39,6 +39,8 @@ class Verdict:
     open: tuple[str, ...] = ()
     """What could not be judged where it ran."""
     software: Mapping[str, Any] = field(default_factory=dict)
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    """What a recipe turned out to mean: `parallelism`, `training` and `environment`, where one was asked."""
 
 
 def revision_of(software: Mapping[str, Any]) -> Revision | None:

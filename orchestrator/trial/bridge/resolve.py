@@ -1,8 +1,8 @@
 """What a recipe means: `python -m orchestrator.trial.bridge.resolve`, run once where Bridge can be imported.
 
-Reads one JSON line per question on stdin, `{"id", "config", "world_size"}`, and answers one line each: the
-recipe's parallelism and batch, its environment variables, the configuration after Bridge's own validation, and its
-verdict. No GPU is touched; `open` lists what therefore cannot be said.
+Reads one JSON line per question on stdin, `{"id", "config", "world_size"}`, and answers one line each, as
+`orchestrator.trial.validate` does: Bridge's own verdict, the configuration after its validation, and under `resolved`
+the recipe's parallelism and batch and its environment variables. `open` lists what cannot be said without a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 from orchestrator.records.jsonfile import encode
@@ -38,15 +39,21 @@ def resolve(config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
     """The answer for one configuration. `world_size` None: the fewest ranks that the recipe can run on.
 
     Returns:
-        `ok`, `message` (what was refused, in the framework's words), `parallelism`, `training`, `environment`,
-        `effective`, `open`.
+        `ok`, `message` (what was refused, in the framework's words), `open`, `effective`, and `resolved` with
+        `parallelism`, `training` and `environment`.
     """
+    refusal: dict[str, Any] = {"resolved": None, "effective": None, "open": []}
     try:
         container = build(config)
     except RecipeError as error:
-        return {"ok": False, "message": str(error), "open": []}
+        return {"ok": False, "message": str(error), **refusal}
+    except (AssertionError, RuntimeError) as error:
+        # Some recipes choose by the GPU's generation (apply_flex_dispatcher_backend) and need one to be built at all.
+        if not _lacks_a_gpu():
+            raise
+        return {**refusal, "ok": True, "message": None, "open": [f"{NEEDS_A_GPU} ({error})"]}
     ranks = world_size or world_size_of(container)
-    answer: dict[str, Any] = {
+    resolved = {
         "parallelism": {**{key: getattr(container.model, name, None) for key, name in _PARALLELISM.items()}},
         "training": {
             "seq_length": container.model.seq_length,
@@ -54,11 +61,13 @@ def resolve(config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
             "global_batch_size": container.train.global_batch_size,
         },
         "environment": {name: str(value) for name, value in (getattr(container, "env_vars", None) or {}).items()},
-        "open": _open_questions(),
     }
-    answer["parallelism"]["world_size"] = ranks
+    resolved["parallelism"]["world_size"] = ranks
     verdict = _verdict(container, ranks)
-    return {**answer, **verdict, "effective": effective_configuration(container, [])}
+    return {**verdict, "resolved": resolved, "effective": effective_configuration(container, [])}
+
+
+NEEDS_A_GPU = "this recipe can only be built where a GPU is"
 
 
 def _verdict(container: Any, ranks: int) -> dict[str, Any]:
@@ -69,18 +78,17 @@ def _verdict(container: Any, ranks: int) -> dict[str, Any]:
             training.runtime_config_update(container)
         except Exception as error:  # noqa: BLE001  assertions, ValueErrors and TypeErrors are all refusals
             frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{os.path.basename(frame.filename)}, {frame.name}"  # noqa: PTH119
-            return {"ok": False, "message": f"{str(error) or type(error).__name__} ({where})"}
-    return {"ok": True, "message": None}
+            if _lacks_a_gpu() and frame.name == "_lazy_init":
+                return {"ok": True, "message": None, "open": [f"{NEEDS_A_GPU} ({error})"]}
+            where = f"{Path(frame.filename).name}, {frame.name}"
+            return {"ok": False, "message": f"{str(error) or type(error).__name__} ({where})", "open": []}
+    return {"ok": True, "message": None, "open": []}
 
 
-def _open_questions() -> list[str]:
+def _lacks_a_gpu() -> bool:
     import torch
 
-    questions = []
-    if not torch.cuda.is_available():
-        questions.append("no GPU here: what depends on its generation (FP8, flex dispatchers, kernels) is not judged")
-    return questions
+    return not torch.cuda.is_available()
 
 
 @contextlib.contextmanager
