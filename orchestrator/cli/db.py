@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
         description="`db path` says which database is used and how it is kept; `db upgrade` brings one of an older "
         "release to this one's schema, all of it or nothing.",
     )
-    parser.add_argument("action", choices=["path", "upgrade"])
+    parser.add_argument("action", choices=["path", "upgrade"], metavar="path|upgrade")
     add_results_flag(parser)
 
 

@@ -21,7 +21,9 @@ published table, a results folder, or another database by file or URL. The same 
 def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser("import", description=_ABOUT)
     parser.add_argument("source", metavar="published|TABLE.json|DIR|DATABASE", help="what to take in")
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="with published: which tables (default: all)")
+    parser.add_argument(
+        "tables", nargs="*", default=[], metavar="TABLE", help="with published: which tables (default: all)"
+    )
     add_results_flag(parser)
 
 

@@ -119,8 +119,12 @@ def _run_verb(word: str, arguments: list[str]) -> int:
     parser = _Parser(prog=PROGRAM, add_help=False)
     subparsers = parser.add_subparsers(dest="verb", parser_class=_Parser)
     module.add_parser(subparsers)
-    _add_common_flags(subparsers.choices[word])
-    return _exit_code(module, parser.parse_args([word, *arguments]))
+    verb_parser = subparsers.choices[word]
+    _add_common_flags(verb_parser)
+    given, unknown = parser.parse_known_args([word, *arguments])
+    if unknown:
+        raise UsageError(_unrecognized(unknown, verb_parser))
+    return _exit_code(module, given)
 
 
 def _run_study(arguments: list[str]) -> int:
@@ -128,7 +132,9 @@ def _run_study(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(_help())
         return 0
-    given = parser.parse_intermixed_args(arguments)
+    given, unknown = parser.parse_known_intermixed_args(arguments)
+    if unknown:
+        raise UsageError(_unrecognized(unknown, parser))
     shows = [flag for flag in ("cfg", "info", "shell_completion") if getattr(given, flag)]
     if len(shows) + given.multirun > 1:
         raise UsageError("Only one of -m, --cfg, --info and --shell-completion can be given.")
@@ -144,6 +150,14 @@ def _run_study(arguments: list[str]) -> int:
 def _exit_code(module: ModuleType, given: argparse.Namespace) -> int:
     code: int = module.run(given)
     return code
+
+
+def _unrecognized(words: list[str], parser: argparse.ArgumentParser) -> str:
+    first = words[0].partition("=")[0]
+    flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
+    match = nearest(first, flags) if first.startswith("-") else None
+    hint = f"; did you mean {match}?" if match is not None else ""
+    return f"unrecognized arguments: {' '.join(words)}{hint} (see {parser.prog} -h)"
 
 
 def run_parser() -> argparse.ArgumentParser:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import Answering, add_results_flag, answer
 from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
+from orchestrator.report.text import plain
 
 if TYPE_CHECKING:
     from orchestrator.store.overview import TrialLine
@@ -39,8 +41,6 @@ def run(given: argparse.Namespace) -> int:
         trials = _chosen(answering, given)
         with answering.store.reading() as connection:
             folders = [Path(folder) for folder in results_dirs(connection)]
-    if not trials:
-        raise NothingQualifies("No trial is like that.")
     made, refusals = [], []
     for folder in folders:
         batches = again(folder, trials)
@@ -75,8 +75,30 @@ def _chosen(answering: Answering, given: argparse.Namespace) -> list[str]:
             return [found.name]
         lines = trial_lines(connection, found.name)
     if not given.label and not given.state:
-        return [line.trial for line in lines if line.label != REJECTED and not is_result(line.label or "")]
-    return [line.trial for line in lines if _is_like(line, given.label, given.state)]
+        chosen = [line.trial for line in lines if line.label != REJECTED and not is_result(line.label or "")]
+        if not chosen:
+            raise NothingQualifies(f"Every trial of {found.name} has a result; --label or --state choose among them.")
+        return chosen
+    chosen = [line.trial for line in lines if _is_like(line, given.label, given.state)]
+    if not chosen:
+        raise NothingQualifies(f"No trial of {found.name} is {_asked(given)}; there are {_present(lines)}.")
+    return chosen
+
+
+def _asked(given: argparse.Namespace) -> str:
+    asked = [" or ".join(words) for words in (given.label, given.state) if words]
+    return plain(" and ".join(asked))
+
+
+def _present(lines: list[TrialLine]) -> str:
+    labels = Counter(line.label for line in lines if line.label is not None)
+    states = Counter(line.state for line in lines)
+    told = [
+        f"{kind} {', '.join(f'{word} ({count})' for word, count in sorted(found.items()))}"
+        for kind, found in (("the labels", labels), ("the states", states))
+        if found
+    ]
+    return " and ".join(told)
 
 
 def _is_like(line: TrialLine, labels: list[str], states: list[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.dispatch.liveness import DriverState
 
 _REFRESH_SECONDS = 2.0
+# How long something takes already: at every look another, and no change.
+_TICKING = re.compile(r", (?:no sign for )?\d+ s$")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -62,8 +65,9 @@ def _print_changes(given: argparse.Namespace) -> None:
             if said != before:
                 print(json.dumps(said), flush=True)
         else:
-            said, going = _look(given)
-            for line in said if before is None else [line for line in said if line not in before]:
+            lines, going = _look(given)
+            said = {_TICKING.sub("", line) for line in lines}
+            for line in lines if before is None else [line for line in lines if _TICKING.sub("", line) not in before]:
                 print(line, flush=True)
         before = said
         if not going:

@@ -53,6 +53,11 @@ def test_a_misspelt_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
     ("arguments", "part"),
     [
         (["--nonsense"], "--nonsense"),
+        (["-m", "--jsn"], "did you mean --json?"),
+        (["watch", "--evry=3"], "did you mean --every? (see python -m orchestrator watch -h)"),
+        (["status", "demo", "two"], "unrecognized arguments: two (see python -m orchestrator status -h)"),
+        (["import"], "are required: published|TABLE.json|DIR|DATABASE (see"),
+        (["db"], "are required: path|upgrade"),
         (["-m", "--cfg", "job"], "Only one of -m, --cfg"),
         (["--resolve", "study=demo"], "--resolve needs --cfg"),
         (["--cfg", "jobs"], "invalid choice"),

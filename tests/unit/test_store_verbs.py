@@ -74,6 +74,26 @@ def test_status_where_nothing_was_run_says_so(capsys: pytest.CaptureFixture[str]
     assert not Path("nowhere.sqlite").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [["--label", "OOM-bwd"], ["--state", "waiting"], ["--label", "pass", "--state", "no"]]
+)
+def test_retry_of_nothing_says_what_there_is(demo: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["retry", "demo", *words]) == 3
+    said = capsys.readouterr().err
+    assert words[-1] in said
+    assert "the labels OOM-fwd (1), pass (2)" in said
+
+
+def test_a_piped_watch_is_silent_while_nothing_but_the_clock_moves(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = ["backward, 3 s", "backward, 4 s", "backward, 5 s", "forward, 6 s", "forward, 7 s"]
+    looks = iter([([f"  [mlp]: {place}"], place != shown[-1]) for place in shown])
+    monkeypatch.setattr("orchestrator.cli.watch._look", lambda given: next(looks))
+    assert main(["watch", "--every", "0"]) == 0
+    assert capsys.readouterr().out == "  [mlp]: backward, 3 s\n  [mlp]: forward, 6 s\n"
+
+
 def test_status_says_where_a_running_trial_is(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beacons = tmp_path / "beacons"
     layout.make_private_dir(beacons)
