@@ -10,10 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config.errors import UsageError
+from orchestrator.cli.storage import add_results_flag
+from orchestrator.config.errors import NothingQualifies, UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.analysis.rows import Row
     from orchestrator.config.multirun import Composed
+    from orchestrator.predict.past import Outcome
     from orchestrator.report.predict import Forecast
 
 _ABOUT = """\
@@ -36,10 +39,16 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--imbalance", type=float, default=1.0, metavar="X", help="tokens of the fullest rank's experts over the mean"
     )
+    parser.add_argument(
+        "--ledger", action="store_true", help="what was predicted before runs, against what they measured"
+    )
+    add_results_flag(parser)
     parser.add_argument("--tensors", type=int, default=12, metavar="N", help="how many tensors to show (default 12)")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.ledger:
+        return _show_ledger(args)
     from orchestrator.predict.breakdown import largest_tensors, savings
     from orchestrator.report import predict as report
 
@@ -114,6 +123,47 @@ def _chosen(name: str | None, forecasts: list[Forecast]) -> int | None:
 def _target(args: argparse.Namespace, request: Mapping[str, Any]) -> int | None:
     target = args.target_gb if args.target_gb is not None else request["study"]["target_gb"]
     return None if target is None else int(float(target) * 1e9)
+
+
+def _show_ledger(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.stored import trial_rows
+    from orchestrator.cli.storage import answer, locate
+    from orchestrator.plan.predictions import read_predictions
+    from orchestrator.predict.past import errors_of, summarise
+    from orchestrator.report.predict_ledger import ledger_as_json, print_errors, print_summary
+
+    folder = locate(args).results_dir
+    made = read_predictions(folder) if folder is not None else []
+    if not made:
+        raise NothingQualifies(
+            f"No prediction has been kept in {folder}: a run keeps one for each trial that it plans."
+        )
+    answering = answer(args)
+    with answering.store as store, store.reading() as connection:
+        rows = trial_rows(connection, [one.trial for one in made])
+    errors = errors_of(made, [_outcome(row) for row in rows if row.attempt is not None])
+    summaries = summarise(errors)
+    waiting = len(made) - len({error.made.trial for error in errors})
+    if args.json:
+        print(json.dumps(ledger_as_json(errors, summaries, waiting), indent=1, allow_nan=False))
+        return 0
+    print_errors(errors, sys.stdout)
+    print_summary(summaries, sys.stdout)
+    if waiting:
+        print(f"{waiting} predicted trials have not been measured")
+    return 0
+
+
+def _outcome(row: Row) -> Outcome:
+    from orchestrator.predict.past import Outcome
+
+    peak = row.peak
+    stages: dict[str, int] = {}
+    for one in row.peaks:
+        if one.stage is not None and one.allocated is not None:
+            stages[str(one.stage)] = max(one.allocated, stages.get(str(one.stage), 0))
+    # A trial that ran out of memory has the peak that it reached, not the one that it needed.
+    return Outcome(row.trial, peak.allocated if peak is not None and row.passed else None, stages if row.passed else {})
 
 
 def _read_effective(path: str) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ SLURM = "slurm"
 
 
 def run(given: argparse.Namespace) -> int:
+    from orchestrator.plan.predictions import keep_predictions
     from orchestrator.store.plans import record_plan
 
     asked = ask(given)
@@ -36,6 +37,7 @@ def run(given: argparse.Namespace) -> int:
     _refuse_unsized(plan)
     with writable_store(asked) as store:
         record_plan(store, asked.results_dir, record_of(plan, asked))
+    keep_predictions(asked.results_dir, plan)
     with interrupts_held() as held:
         running = submit(asked, plan)
     if asked.request["cluster"]["kind"] == SLURM:

@@ -1,4 +1,4 @@
-"""Predictions in a results folder: a file for each command that planned trials, written then and never changed after."""
+"""Predictions in a results folder: a file for each command that planned trials, and never changed after."""
 
 from __future__ import annotations
 

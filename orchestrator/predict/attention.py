@@ -50,6 +50,7 @@ def write_mla(page: Page) -> None:
         page.keep("key/value latent, normed", "[t, kv_lora]", page.linear_input(shard * latent), "up", "up",
                   _NORM_LINEAR, norms)  # fmt: skip
         page.keep("key/value latent norm's statistic", "[t]", shard * STAT, "up", "up", _NORM_LINEAR, norms)
+        page.torch_norm("key/value latent", shard * latent, "up")
     wide = head.qk_dim + rope
     page.hold("queries before rope", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "up", _MLA, up)
     page.hold("keys and values, expanded", "[T, n/tp, qk + v]", tokens * heads * (head.qk_dim + head.v_dim) * element,
@@ -59,7 +60,7 @@ def write_mla(page: Page) -> None:
     page.keep("keys", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "proj", _MLA, up)
     page.keep("values", "[T, n/tp, v]", tokens * heads * head.v_dim * element, "up", "proj", _MLA, up)
     _core(page, heads, head.v_dim)
-    _moment(page, heads * (2 * wide + head.v_dim), heads * head.v_dim)
+    _moment(page, heads, heads * (2 * wide + head.v_dim), heads * head.v_dim)
 
 
 def write_gqa(page: Page) -> None:
@@ -86,6 +87,7 @@ def write_gqa(page: Page) -> None:
             page.keep(f"{name} before their norm", "[T, n/tp, d]", tokens * count * head.head_dim * element,
                       "up", "up", _NORM)  # fmt: skip
             page.keep(f"{name}' norm's statistic", "[T, n/tp]", tokens * count * STAT, "up", "up", _NORM)
+            page.torch_norm(f"{name}' norm's input", tokens * count * head.head_dim, "up")
     _rope(page, ())
     query, single = tokens * heads * head.head_dim * element, tokens * groups * head.head_dim * element
     page.keep("queries", "[T, n/tp, d]", query, "up", "proj", _GQA)
@@ -98,7 +100,7 @@ def write_gqa(page: Page) -> None:
         page.keep("keys, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
         page.keep("values, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
     _core(page, heads, head.head_dim)
-    _moment(page, (heads + 2 * groups) * head.head_dim, heads * head.head_dim)
+    _moment(page, heads, (heads + 2 * groups) * head.head_dim, heads * head.head_dim)
 
 
 def _input_norm(page: Page) -> None:
@@ -109,6 +111,7 @@ def _input_norm(page: Page) -> None:
     page.keep("input norm output", "[t, h]", readers * page.linear_input(shard * page.shapes.hidden), "input_norm",
               "add", _LINEAR, separate)  # fmt: skip
     page.keep("input norm's statistic", "[t]", shard * STAT, "input_norm", "input_norm", _NORM, separate)
+    page.torch_norm("input norm's input", shard * page.shapes.hidden, "input_norm", separate)
 
 
 def _rope(page: Page, labels: tuple[str, ...]) -> None:
@@ -125,7 +128,7 @@ def _core(page: Page, heads: int, width: int) -> None:
         page.keep("softmax statistic", "[T, n/tp]", local.tokens * heads * STAT, "core", "core", _CORE, core)
     else:
         square = local.tokens * heads * local.seq * local.cp * element
-        page.hold("attention scores", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
+        page.hold("attention scores, also masked", "2 x [b, n/tp, s/cp, s]", 2 * square, "core", "core", _UNFUSED, core)
         page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
     page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
     if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
@@ -133,6 +136,10 @@ def _core(page: Page, heads: int, width: int) -> None:
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _LAYER)
 
 
-def _moment(page: Page, qkv: int, out: int) -> None:
-    tokens, element = page.local.tokens, page.element
-    page.moment("backward of core attention", tokens * (qkv + out) * element, 0)
+def _moment(page: Page, heads: int, qkv: int, out: int) -> None:
+    local, element = page.local, page.element
+    made = local.tokens * (qkv + out) * element
+    if not page.shapes.attention.fused_core:
+        # Gradients of the probabilities and of the scores.
+        made += 2 * local.tokens * heads * local.seq * local.cp * element
+    page.moment("backward of core attention", made, 0)

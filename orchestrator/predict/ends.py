@@ -26,6 +26,7 @@ def output_ledger(shapes: Shapes, local: Local, numerics: Numerics) -> Ledger:
     page.layer_input("norm", "norm", _NORM)
     page.keep("final norm output", "[t, h]", page.stream, "norm", "logits", _OUTPUT)
     page.keep("final norm's statistic", "[t]", local.shard * STAT, "norm", "norm", _NORM)
+    page.torch_norm("final norm's input", local.shard * shapes.hidden, "norm")
     if shapes.fused_loss == "te":
         # The gradient takes the logits' place: nothing else of this size is made.
         page.keep("logits", "[T, V/tp]", logits * element, "logits", "loss", _TE_LOSS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from orchestrator.predict.job import Job, Layout, Numerics, Shapes, local_sizes
+from orchestrator.predict.job import Job, Layout, Local, Numerics, Shapes, local_sizes
 from orchestrator.predict.optimizer import ModelState, model_state
 from orchestrator.predict.parameters import (
     Parameters,
@@ -122,7 +122,7 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     several = job.microbatches > 1
     first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
     later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
-    fixed = state.built + sum(one.persistent for one in first) + _workspaces(job)
+    fixed = state.built + sum(one.persistent for one in first) + _workspaces(job) + _shared_buffer(job, local)
     mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)
     after = fixed + lingers
@@ -177,6 +177,16 @@ def _peaks(fixed: int, walks: list[Walk], mixes: tuple[tuple[int, ...], ...]) ->
     if not found[Stage.REPLAY]:
         del found[Stage.REPLAY]
     return found
+
+
+def _shared_buffer(job: Job, local: Local) -> int:
+    """Megatron Core's one scratch buffer (utils.py GlobalMemoryBuffer): unfused attention's scores, or what the output
+    layer gathers over sequence-parallel ranks, whichever is larger."""
+    shapes, element = job.shapes, job.numerics.weight
+    attends = any(kind.mixer in ("mla", "gqa") for kind in shapes.layers)
+    scores = local.tokens * shapes.attention.heads // local.tp * local.seq * local.cp * element
+    gathered = local.tokens * shapes.hidden * element if local.sequence_parallel else 0
+    return max(gathered, scores if attends and not shapes.attention.fused_core else 0)
 
 
 def _workspaces(job: Job) -> int:

@@ -29,6 +29,7 @@ def write_dense(page: Page, *, first: bool) -> None:
     else:
         page.keep("MLP norm output", "[t, h]", normed, "mlp_norm", "mlp_add", _NORM, ("layernorm",))
         page.keep("MLP norm's statistic", "[t]", local.shard * STAT, "mlp_norm", "mlp_norm", _NORM, ("layernorm",))
+        page.torch_norm("MLP input", local.shard * shapes.hidden, "mlp_norm", ("layernorm",))
     width = shapes.ffn // local.tp
     wide = width * (2 if shapes.gated else 1)
     tokens, element = local.tokens, page.element

@@ -40,6 +40,7 @@ def write_moe(page: Page, *, first: bool) -> None:
     separate = ("layernorm",)
     page.keep("pre-MLP norm output", "[t, h]", page.stream, "mlp_norm", "mlp_add", _GATE, separate)
     page.keep("pre-MLP norm's statistic", "[t]", shard * STAT, "mlp_norm", "mlp_norm", _NORM, separate)
+    page.torch_norm("MLP input", shard * shapes.hidden, "mlp_norm", separate)
     if experts.shared_ffn:
         _shared(page)
     _router(page)

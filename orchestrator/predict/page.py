@@ -58,6 +58,15 @@ class Page:
         """A tensor that backward reads."""
         self._write(name, shape, size, made, until, source, True, labels, ())
 
+    def torch_norm(self, name: str, numbers: int, made: str, labels: Iterable[str] = ()) -> None:
+        """What torch's own RMSNorm keeps beyond its input: it is composed of operations that compute in float32."""
+        if self.numerics.transformer_engine or not self.shapes.rms_norm:
+            return
+        source = "torch.nn.functional.rms_norm"
+        self.keep(f"{name} in float32, scaled", "[t, h]", numbers * STAT, made, made, source, labels)
+        if self.element != STAT:
+            self.keep(f"{name} in float32", "[t, h]", numbers * STAT, made, made, source, labels)
+
     def hold(
         self, name: str, shape: str, size: int, made: str, until: str, source: str, labels: Iterable[str] = ()
     ) -> None:

@@ -56,13 +56,15 @@ class Speed:
     """How fast a device is, by a measured control or by a data sheet."""
 
     flops: float
-    """Operations a second that the control reached."""
+    """Operations a second of a large matrix product."""
     memory: float
     """Bytes a second."""
     network: float
     """Bytes a second of a rank's collectives."""
-    boundary: float = 40e-6
-    """Seconds that one replayed boundary costs the host: launches, generator states, hooks."""
+    boundary: float = 4e-4
+    """Seconds that one replayed boundary costs beside its work: reading the generators' states waits for the device
+    (tensor_parallel/random.py, _get_all_rng_states). From the guide's table for Moonlight: `moe_act` added 9.08 ms for
+    26 boundaries that compute next to nothing."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,13 @@ class StepTime:
     high: float
 
 
-H100 = Speed(flops=4e14, memory=2.5e12, network=2e11)
-"""What a tuned job reaches on an H100: the start where no control has been measured."""
+H100 = Speed(flops=6.5e14, memory=2.5e12, network=2e11)
+"""What large products and copies reach on an H100 in bfloat16."""
 
-_REPLAY_EFFICIENCY = (0.6, 1.6)
-"""How replayed work may compare with the control's mean speed: forward's products are faster, small ones slower."""
+_OVERALL = 0.6
+"""A step's mean speed over that of its products, where no control says it."""
+_REPLAY_RANGE = (0.4, 2.5)
+"""What a replay may take over its prediction. On an H200, `moe` took 0.5 times, `mla_up_proj` 1.6 times of it."""
 
 
 def cost_of(job: Job) -> Cost:
@@ -87,21 +91,22 @@ def cost_of(job: Job) -> Cost:
 
 
 def speed_from_control(job: Job, step_seconds: float, guess: Speed = H100) -> Speed:
-    """The speed that a measured control reached over its whole step, idle time of a pipeline included."""
-    return Speed(cost_of(job).flops / step_seconds, guess.memory, guess.network, guess.boundary)
+    """The speed of a device on which a control took so long: at least the control's mean, which also holds everything
+    that is no product."""
+    return Speed(max(guess.flops, cost_of(job).flops / step_seconds), guess.memory, guess.network, guess.boundary)
 
 
 def step_time(job: Job, speed: Speed, control_seconds: float | None = None) -> StepTime:
     """How long a step takes. With a control's time, only what is replayed is added to it."""
     cost = cost_of(job)
-    base = cost.flops / speed.flops if control_seconds is None else control_seconds
+    base = cost.flops / (speed.flops * _OVERALL) if control_seconds is None else control_seconds
     again = (
         cost.replayed_flops / speed.flops
         + cost.replayed_touched / speed.memory
         + cost.replayed_sent / speed.network
         + cost.replays * speed.boundary
     )
-    low, high = _REPLAY_EFFICIENCY
+    low, high = _REPLAY_RANGE
     spread = 0.0 if control_seconds is not None else 0.5 * base
     return StepTime(base + again, base - spread + low * again, base + spread + high * again)
 
@@ -146,7 +151,8 @@ def _replayed(parts: dict[str, Work], active: frozenset[str], kind: LayerKind) -
         found = [parts[name] for name in names if name in parts]
         if found:
             total += sum(found, Work())
-            number += 1
+            # An input norm and a pre-MLP norm are two boundaries.
+            number += (kind.mixer == "mla") + (kind.mlp == "moe") if label == "layernorm" else 1
     return total, number
 
 
@@ -212,5 +218,6 @@ def _attention(kind: LayerKind, shapes: Shapes, local: Local, layout: Layout) ->
     return {
         "attention": Work(2.0 * tokens * (queries + expanded + down + heads * head.v_dim * hidden), 3 * made),
         "core_attn": Work(tokens * length * heads * (wide + head.v_dim), made, ring),
-        "mla_up_proj": Work(2.0 * tokens * (queries + expanded), 4 * made),
+        # Without fusion the rotation passes over its part many times; queries, keys and values are copied once more.
+        "mla_up_proj": Work(2.0 * tokens * (queries + expanded), (4 if head.rope_fused else 9) * made),
     }

@@ -12,8 +12,9 @@ from orchestrator.select.pick import ALL_RANKS, ONE_RANK, REPORTED_MAX
 from orchestrator.vocabulary import PASS
 from orchestrator.vocabulary.units import format_bytes
 
-_CHEAPEST = 0.6
-"""How much cheaper than predicted a replay may turn out (see predict.timing)."""
+_CHEAPEST = 0.75
+"""A replay predicted to cost so much less than the best so far may be cheaper than it; how two replays compare is surer
+than what either takes."""
 _NOTICEABLE = 0.002
 """A saving below this share of the control's peak is none: measured peaks repeat no better."""
 

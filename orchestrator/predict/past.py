@@ -1,0 +1,149 @@
+"""Predictions that were made before a run, held against what the run measured. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+from orchestrator.predict.memory import Prediction
+from orchestrator.predict.verdict import Range
+from orchestrator.vocabulary import Stage
+
+WHOLE = "all stages"
+"""The stage of an error in the largest peak, where no stage was measured by itself."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One prediction as it is kept. Sizes are bytes of the hottest rank."""
+
+    trial: str
+    name: str
+    model: str
+    labels: str
+    """What it recomputes, as a person writes it."""
+    revision: str
+    """Of the frameworks that the ledger follows, and of this package."""
+    made_at: float
+    peak: int
+    low: int
+    high: int
+    stages: dict[str, int] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    schema: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial measured: peaks by stage, bytes, and its largest."""
+
+    trial: str
+    peak: int | None
+    stages: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Error:
+    """One prediction against one measurement."""
+
+    made: Made
+    stage: str
+    predicted: int
+    measured: int
+
+    @property
+    def share(self) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measurement lay in the stated range; asked of the largest peak alone."""
+        return self.made.low <= self.measured <= self.made.high
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Errors of one model, stage, set of labels and revision."""
+
+    model: str
+    stage: str
+    labels: str
+    revision: str
+    count: int
+    mean_share: float
+    worst_share: float
+    """The one farthest from zero."""
+    inside: int
+    """How many measurements lay in the stated range."""
+
+
+def made_of(
+    prediction: Prediction,
+    spread: Range,
+    *,
+    trial: str,
+    name: str,
+    model: str,
+    labels: str,
+    revision: str,
+    made_at: float,
+    assumed: Sequence[str] = (),
+) -> Made:
+    """A prediction as it is kept."""
+    rank = prediction.hottest
+    stages: dict[str, int] = {}
+    for peaks in (rank.first, rank.steady):
+        for stage, size in peaks.items():
+            stages[str(stage)] = max(size, stages.get(str(stage), 0))
+    return Made(
+        trial, name, model, labels, revision, made_at, spread.expected, spread.low, spread.high, stages, tuple(assumed)
+    )
+
+
+def errors_of(made: Iterable[Made], outcomes: Iterable[Outcome]) -> list[Error]:
+    """Every prediction against its trial's measurement: the largest peak, and each stage that both have."""
+    by_trial = {outcome.trial: outcome for outcome in outcomes}
+    found = []
+    for one in made:
+        outcome = by_trial.get(one.trial)
+        if outcome is None:
+            continue
+        if outcome.peak:
+            found.append(Error(one, WHOLE, one.peak, outcome.peak))
+        for stage in sorted(one.stages.keys() & outcome.stages.keys(), key=_position):
+            if outcome.stages[stage]:
+                found.append(Error(one, stage, one.stages[stage], outcome.stages[stage]))
+    return found
+
+
+def summarise(errors: Iterable[Error]) -> list[Summary]:
+    """Errors by model, stage, labels and revision; the largest mean first."""
+    groups: dict[tuple[str, str, str, str], list[Error]] = defaultdict(list)
+    for error in errors:
+        groups[(error.made.model, error.stage, error.made.labels, error.made.revision)].append(error)
+    found = []
+    for (model, stage, labels, revision), members in groups.items():
+        shares = [error.share for error in members]
+        found.append(
+            Summary(
+                model,
+                stage,
+                labels,
+                revision,
+                len(members),
+                mean(shares),
+                max(shares, key=abs),
+                sum(error.inside for error in members),
+            )
+        )
+    return sorted(found, key=lambda one: (-abs(one.mean_share), one.model, one.stage, one.labels, one.revision))
+
+
+def _position(stage: str) -> int:
+    try:
+        return list(Stage).index(Stage(stage))
+    except ValueError:
+        return len(Stage)

@@ -1,0 +1,69 @@
+"""Predictions are kept before a run, and held against what it measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from orchestrator.config.compose import compose
+from orchestrator.plan.plan import Plan
+from orchestrator.plan.predictions import FOLDER, keep_predictions, predict_trial, read_predictions
+from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, summarise
+
+
+def made(trial: str, peak: int, **stages: int) -> Made:
+    return Made(trial, f"name {trial}", "tiny", "[]", "release 1", 1.0, peak, peak - 5, peak + 5, stages)
+
+
+def plan_of(*trials: str, **settings: Any) -> Plan:
+    request = compose(["recompute=control", *(f"{key}={value}" for key, value in settings.items())])
+    entries = [SimpleNamespace(trial=trial, name="control", request=request) for trial in trials]
+    return cast("Plan", SimpleNamespace(new=entries))
+
+
+def test_errors_are_of_the_peak_and_of_every_stage_that_both_have() -> None:
+    errors = errors_of(
+        [made("a", 100, forward=80, backward=100)],
+        [Outcome("a", 125, {"forward": 100, "optimizer_step": 90})],
+    )
+    assert [(error.stage, round(error.share, 3)) for error in errors] == [(WHOLE, -0.2), ("forward", -0.2)]
+    assert not errors[0].inside
+
+
+def test_a_trial_that_was_not_measured_has_no_error() -> None:
+    assert errors_of([made("a", 100)], [Outcome("b", 100), Outcome("a", None)]) == []
+
+
+def test_errors_are_summed_up_by_model_stage_labels_and_revision() -> None:
+    errors = errors_of([made("a", 100), made("b", 110)], [Outcome("a", 100), Outcome("b", 100)])
+    (summary,) = summarise(errors)
+    assert (summary.count, summary.inside) == (2, 1)
+    assert (summary.mean_share, summary.worst_share) == (pytest.approx(0.05), pytest.approx(0.1))
+
+
+def test_a_prediction_stays_what_it_was_before_the_run(tmp_path: Path) -> None:
+    assert keep_predictions(tmp_path, plan_of("one", "two")) == 2
+    before = read_predictions(tmp_path)
+    assert keep_predictions(tmp_path, plan_of("one", **{"training.seq_length": 1024})) == 0
+    assert read_predictions(tmp_path) == before
+    assert {one.trial for one in before} == {"one", "two"}
+    assert before[0].peak > 0
+
+
+def test_nobody_else_can_read_the_predictions(tmp_path: Path) -> None:
+    keep_predictions(tmp_path, plan_of("one"))
+    assert (tmp_path / FOLDER).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_that_is_no_prediction_is_left_out(tmp_path: Path) -> None:
+    keep_predictions(tmp_path, plan_of("one"))
+    (tmp_path / FOLDER / "0.json").write_text("{]")
+    (tmp_path / FOLDER / "1.json").write_text('[{"trial": 3}]')
+    assert [one.trial for one in read_predictions(tmp_path)] == ["one"]
+
+
+def test_a_recipe_whose_sizes_nobody_knows_is_not_predicted() -> None:
+    assert predict_trial("one", "control", compose(["trainer=bridge", "model=nemotron3_nano"])) is None
