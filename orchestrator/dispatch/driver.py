@@ -250,6 +250,7 @@ def _local(batch: Batch) -> LocalLauncher:
         python=batch.launcher.get("python"),
         parallel_trials=batch.parallel_trials,
         setup=batch.launcher.get("setup") or (),
+        results_dir=batch.results_dir,
     )
 
 

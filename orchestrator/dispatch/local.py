@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.dispatch.gather import bring_home
 from orchestrator.dispatch.launcher import LaunchError
 from orchestrator.dispatch.rendezvous import HeldPort
+from orchestrator.dispatch.revisions import pins_of
 from orchestrator.records.spec import TrialSpec
 
 GRACE_SECONDS = 3.0
@@ -32,10 +33,17 @@ class LocalLauncher:
 
     kind = "local"
 
-    def __init__(self, python: str | None = None, parallel_trials: int = 1, setup: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        python: str | None = None,
+        parallel_trials: int = 1,
+        setup: Sequence[str] = (),
+        results_dir: str | None = None,
+    ) -> None:
         self._python = python or sys.executable
         self._parallel = max(1, parallel_trials)
         self._setup = tuple(setup)
+        self._results_dir = results_dir
 
     def new_beacon_dir(self, trial: str, attempt: str) -> str:
         """A fresh folder in shared memory, or in the temporary folder where there is none."""
@@ -58,7 +66,7 @@ class LocalLauncher:
         try:
             with (Path(spec.run_dir) / LAUNCH_LOG).open("ab") as log:
                 for rank in range(spec.world_size):
-                    environment = self._environment(rank, spec.world_size, port.port)
+                    environment = self._environment(spec, rank, port.port)
                     process = subprocess.Popen(
                         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, process_group=0
                     )
@@ -76,9 +84,13 @@ class LocalLauncher:
     def close(self) -> list[str]:
         return []
 
-    def _environment(self, rank: int, world_size: int, port: int) -> dict[str, str]:
-        threads = max(1, (os.cpu_count() or 1) // (world_size * self._parallel))
-        return local_environment(os.environ, rank, world_size, port, threads)
+    def _environment(self, spec: TrialSpec, rank: int, port: int) -> dict[str, str]:
+        threads = max(1, (os.cpu_count() or 1) // (spec.world_size * self._parallel))
+        environment = local_environment(os.environ, rank, spec.world_size, port, threads)
+        pins = [pin.on_path for pin in pins_of(spec.config, self._results_dir or "")]
+        if pins:
+            environment["PYTHONPATH"] = os.pathsep.join([*pins, *filter(None, [environment.get("PYTHONPATH")])])
+        return environment
 
 
 def behind_setup(setup: Sequence[str], command: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from orchestrator.records.spec import TrialSpec
 from orchestrator.trial.meter import NullMeter
 from orchestrator.trial.place import Place, child_environment, place_of
 from orchestrator.trial.recorder import Recorder
+from orchestrator.trial.revisions import check_revisions
 from orchestrator.trial.trainer import explained, find_trainer
 from orchestrator.vocabulary import Stage
 
@@ -38,6 +39,7 @@ def main(argv: list[str]) -> int:
     os.environ.update(child_environment(spec, place, os.environ))
     recorder = make_recorder(spec, place)
     try:
+        check_revisions(spec.config)
         train = find_trainer(spec.trainer)
         train(spec, recorder, place.rank, place.world_size, place.local_rank)
         recorder.rest_in(Stage.TEARDOWN)

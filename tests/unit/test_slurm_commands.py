@@ -46,7 +46,8 @@ RANKS = Ranks(
     package="/lustre/me/results/rank-packages/feed",
     python="/opt/venv/bin/python",
     port=34567,
-    first_on_path=("/lustre/me/worktrees/bridge/src", "/lustre/me/worktrees/megatron_core"),
+    first_on_path=("/lustre/me/worktrees/bridge-1a2b/src",),
+    also_mounted=("/lustre/me/worktrees/bridge-1a2b", "/lustre/me/bridge.git"),
 )
 
 

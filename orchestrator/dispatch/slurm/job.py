@@ -96,7 +96,6 @@ def _launcher(batch: Batch, folder: Path) -> SlurmLauncher:
         package=launcher.get("package") or str(rank_package(Path(batch.results_dir))),
         python=launcher["python"],
         setup_file=setup_file,
-        first_on_path=tuple(launcher.get("first_on_path") or ()),
     )
 
 

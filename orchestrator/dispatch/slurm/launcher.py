@@ -19,6 +19,7 @@ from orchestrator.dispatch.gather import is_home
 from orchestrator.dispatch.launcher import LaunchError
 from orchestrator.dispatch.local import GRACE_SECONDS, LAUNCH_LOG
 from orchestrator.dispatch.rendezvous import HeldPort
+from orchestrator.dispatch.revisions import pins_of
 from orchestrator.dispatch.slurm.accounting import Row, SlurmUnavailable, ask_for_steps, run_slurm
 from orchestrator.dispatch.slurm.cluster import Shape, local_dir, shape_of
 from orchestrator.dispatch.slurm.step import Ranks, as_flags, step_command
@@ -88,7 +89,6 @@ class SlurmLauncher:
         package: str,
         python: str,
         setup_file: str | None = None,
-        first_on_path: tuple[str, ...] = (),
     ) -> None:
         self._cluster = cluster
         self._allocation = allocation
@@ -96,7 +96,6 @@ class SlurmLauncher:
         self._package = package
         self._python = python
         self._setup_file = setup_file
-        self._first_on_path = first_on_path
         self._prefix = f"{local_dir(cluster)}/orchestrator-{os.geteuid()}-{allocation.job_id}-"
 
     def new_beacon_dir(self, trial: str, attempt: str) -> str:
@@ -107,6 +106,7 @@ class SlurmLauncher:
         port = self._port()
         shape = shape_of(self._cluster, spec.world_size)
         name = f"{spec.trial}-{spec.attempt}"
+        pins = pins_of(spec.config, self._results_dir)
         ranks = Ranks(
             name=name,
             spec_file=str(spec_file),
@@ -115,7 +115,8 @@ class SlurmLauncher:
             python=self._python,
             port=port.port,
             setup_file=self._setup_file,
-            first_on_path=self._first_on_path,
+            first_on_path=[pin.on_path for pin in pins],
+            also_mounted=[str(folder) for pin in pins for folder in (pin.worktree, pin.repository) if folder],
             environment=sorted(spec.environment),
         )
         command = step_command(

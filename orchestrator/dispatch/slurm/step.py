@@ -27,6 +27,8 @@ class Ranks:
     setup_file: str | None = None
     first_on_path: Sequence[str] = ()
     """Folders of pinned revisions."""
+    also_mounted: Sequence[str] = ()
+    """What a container must see besides: those revisions' worktrees, and their repositories for git."""
     environment: Sequence[str] = ()
     """Names of variables that must beat the image's own."""
 
@@ -93,7 +95,7 @@ def as_flags(flags: Mapping[str, str | int | bool | None]) -> list[str]:
 
 def mounts(cluster: SlurmCluster, ranks: Ranks) -> list[str]:
     """What a container sees of the host: the results, the node-local folder, pinned revisions, and the user's own."""
-    own = [ranks.results_dir, local_dir(cluster), *ranks.first_on_path]
+    own = [ranks.results_dir, local_dir(cluster), *ranks.also_mounted]
     if not ranks.package.startswith(ranks.results_dir):
         own.append(ranks.package)
     return [*(f"{path}:{path}" for path in dict.fromkeys(own)), *cluster.container.mounts]

@@ -88,6 +88,14 @@ SOFTWARE_RULES = (
         "orchestrator.trial.mcore_cpu.request.RejectedError: parallelism.cp=2 needs Transformer Engine",
     ),
     Rule(
+        "software.pinned-revision",
+        Cause.REVISION_MISMATCH,
+        ("RevisionMismatchError: ",),
+        r"\bRevisionMismatchError: ",
+        "orchestrator.trial.revisions.RevisionMismatchError: revisions.bridge is 1a2b, but megatron.bridge is at 3c4d",
+        stage=Stage.VALIDATE,
+    ),
+    Rule(
         "software.seam-gone",
         Cause.REVISION_MISMATCH,
         ("SeamGoneError: ", "MissingSeamError: "),
