@@ -142,7 +142,7 @@ def _measured(spec: TrialSpec, beacon: BeaconReader, notes: list[str]) -> dict[s
         "allocator_retries": retries,
         "allocator_ooms": ooms,
         "optimizer_state": beacon.flag(FLAG_OPTIMIZER_STATE) if beacon.flag(FLAG_OPTIMIZER_CHECKED) else None,
-        "recorder": {"seconds": seconds, "calls": calls, "paused": paused},
+        "recorder": {"seconds": seconds, "calls": calls, "paused": paused, "steady_share": beacon.steady_share},
     }
 
 

@@ -4,9 +4,15 @@ The trainer writes, the supervisor (or after it the driver) reads. Native byte o
 
     header      magic, schema, sizes, pid, flags, allocator counters, recorder cost
     word        stage, microbatch and iteration in eight aligned bytes: one store, never torn
-    times       unix seconds of the last word, and of the last heartbeat
-    totals      one row per stage over the whole run
+    times       unix seconds of the last word, and of the beacon's making
+    present     one row per stage, of the iteration under way: what an edge writes, all in the map's first page
+    totals      one row per stage over all that ended before; two copies, of which one counts
     iterations  one row per iteration, each with one row per stage
+
+When an iteration begins, the present rows are folded: into the row of their iteration and into the copy of the totals
+that does not count. One store of a number, the folds so far, then makes that copy count and the present rows not; they
+count again once they are empty and carry that number. So a reader that joins totals and present rows counts every
+window once, wherever the writer was killed.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +30,7 @@ from orchestrator.records.rank import IterationRecord, LastBeacon, StageMemory
 from orchestrator.vocabulary import Stage
 
 MAGIC = b"RCBEACON"
-SCHEMA = 1
+SCHEMA = 2
 MAX_ITERATIONS = 10_000
 """Iterations that get a row of their own; later ones still count in the totals."""
 
@@ -42,7 +49,10 @@ _HEADER = struct.Struct("@8sIIII")  # magic, schema, stages, iteration rows, pid
 _WORD = struct.Struct("@Q")
 _AT = struct.Struct("@d")
 _FLAGS = struct.Struct("@Q")
-_COUNTERS = struct.Struct("@qqdq")  # allocator retries, ooms (-1: not read), recorder seconds, recorder calls
+# allocator retries, ooms (-1: not read), recorder seconds, recorder calls, share of the steady steps (-1: none ended)
+_COUNTERS = struct.Struct("@qqdqd")
+_FOLDS = struct.Struct("@q")
+_PRESENT = struct.Struct("@qq")  # folds when these rows began, iteration
 _STAGE = struct.Struct("@qqqqqd")  # entries, peak allocated, peak reserved, end allocated, end reserved, seconds
 _ITERATION = struct.Struct("@qqdddd qq")  # number, flags, ms, loss, grad norm, tflops, peak allocated, peak reserved
 _ITERATION_SKIPPED, _ITERATION_NAN, _HAS_LOSS, _HAS_NORM, _HAS_TFLOPS = 1, 2, 4, 8, 16
@@ -51,17 +61,47 @@ _WORD_AT = 32
 _TIME_AT = 40
 _FLAGS_AT = 48
 _COUNTERS_AT = 56
-_STARTED_AT = 88
-_TOTALS_AT = 96
+_STARTED_AT = 96
+_FOLDS_AT = 104
+_PRESENT_AT = 112
+_HEAD = 128
+_STAGE_BYTE_AT = _WORD_AT + (7 if sys.byteorder == "little" else 0)
+"""The word's highest byte: an edge changes the stage alone."""
 _STAGES = len(Stage)
+_STAGE_ROWS = _STAGES * _STAGE.size
+_PRESENT_ROWS_AT = _HEAD
+_TOTALS_AT = _PRESENT_ROWS_AT + _STAGE_ROWS
+_ITERATIONS_AT = _TOTALS_AT + 2 * _STAGE_ROWS
 _ABSENT = -1
-_ROW = _ITERATION.size + _STAGES * _STAGE.size
+_ROW = _ITERATION.size + _STAGE_ROWS
 _EMPTY_STAGE = _STAGE.pack(0, _ABSENT, _ABSENT, _ABSENT, _ABSENT, 0.0)
+_EMPTY_STAGES = _EMPTY_STAGE * _STAGES
+_UNTOUCHED = _STAGE.unpack(_EMPTY_STAGE)
+_FIRST_WINDOW = _PRESENT_ROWS_AT // 8
+_WINDOW = _STAGE.size // 8
+
+Figures = tuple[int, int, int, int, int, float]
+"""A stage's row: entries, peak allocated, peak reserved, end allocated, end reserved, seconds."""
 
 
 def beacon_size(iteration_rows: int) -> int:
     """Bytes of a beacon with this many iteration rows."""
-    return _TOTALS_AT + _STAGES * _STAGE.size + iteration_rows * _ROW
+    return _ITERATIONS_AT + iteration_rows * _ROW
+
+
+def joined(earlier: Figures, later: Figures) -> Figures:
+    """Two rows of a stage as one: entries and seconds add up, peaks join by maximum, ends are the later ones.
+
+    -1 says that a size was not read, and changes none that was.
+    """
+    return (
+        earlier[0] + later[0],
+        max(earlier[1], later[1]),
+        max(earlier[2], later[2]),
+        earlier[3] if later[3] == _ABSENT else later[3],
+        earlier[4] if later[4] == _ABSENT else later[4],
+        earlier[5] + later[5],
+    )
 
 
 class BeaconWriter:
@@ -81,9 +121,13 @@ class BeaconWriter:
             self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
-        for index in range(_STAGES):
-            self._map[self._total(index) : self._total(index) + _STAGE.size] = _EMPTY_STAGE
-        _COUNTERS.pack_into(self._map, _COUNTERS_AT, _ABSENT, _ABSENT, 0.0, 0)
+        # The edges' way to the map: an item of these is one aligned load or store.
+        self._bytes = memoryview(self._map)
+        self._sizes = self._bytes.cast("q")
+        self._seconds = self._bytes.cast("d")
+        self._iteration = 0
+        self._map[_PRESENT_ROWS_AT:_ITERATIONS_AT] = _EMPTY_STAGES * 3
+        _COUNTERS.pack_into(self._map, _COUNTERS_AT, _ABSENT, _ABSENT, 0.0, 0, _ABSENT)
         _AT.pack_into(self._map, _STARTED_AT, time.time())
         self.at(Stage.STARTUP, 0, 0)
         _HEADER.pack_into(self._map, 0, MAGIC, SCHEMA, _STAGES, self.rows, os.getpid())
@@ -93,10 +137,15 @@ class BeaconWriter:
         self.at_code(stage.code, iteration, microbatch)
 
     def at_code(self, code: int, iteration: int, microbatch: int) -> None:
-        """`at` for a hot path that has looked the stage's code up already."""
+        """`at` for a caller that has looked the stage's code up already."""
         word = code << 56 | (microbatch & 0xFFFFFF) << 32 | iteration & 0xFFFFFFFF
         _WORD.pack_into(self._map, _WORD_AT, word)
         _AT.pack_into(self._map, _TIME_AT, time.time())
+
+    def stage_at(self, code: int, at: float) -> None:
+        """The stage alone changed, at unix second `at`. The hot path's `at`."""
+        self._bytes[_STAGE_BYTE_AT] = code
+        self._seconds[_TIME_AT // 8] = at
 
     def raise_flag(self, flag: int) -> None:
         """Set one of the `FLAG_` bits."""
@@ -108,8 +157,18 @@ class BeaconWriter:
         (flags,) = _FLAGS.unpack_from(self._map, _FLAGS_AT)
         _FLAGS.pack_into(self._map, _FLAGS_AT, flags & ~flag)
 
-    def counters(self, retries: int | None, ooms: int | None, recorder_seconds: float, recorder_calls: int) -> None:
-        """Allocator retries and out-of-memory events so far, and what recording has cost."""
+    def counters(
+        self,
+        retries: int | None,
+        ooms: int | None,
+        recorder_seconds: float,
+        recorder_calls: int,
+        steady_share: float | None = None,
+    ) -> None:
+        """Allocator retries and out-of-memory events so far, and what recording has cost.
+
+        `steady_share` is its share of the steady window's steps so far; None before the first of them ended.
+        """
         _COUNTERS.pack_into(
             self._map,
             _COUNTERS_AT,
@@ -117,12 +176,12 @@ class BeaconWriter:
             _ABSENT if ooms is None else ooms,
             recorder_seconds,
             recorder_calls,
+            _ABSENT if steady_share is None else steady_share,
         )
 
     def credit(
         self,
         code: int,
-        iteration: int,
         entries: int,
         peak_allocated: int,
         peak_reserved: int,
@@ -130,23 +189,54 @@ class BeaconWriter:
         end_reserved: int,
         seconds: float,
     ) -> None:
-        """Add one window of a stage to its total and to its iteration's row (`iteration` counts from 1; 0 is set-up).
+        """Add one window to a stage's figures of the iteration that began last; before the first one, of set-up.
 
         Peaks join by maximum, entries and seconds by sum; ends replace. -1 says a size was not read, and changes none.
+        The hot path: `joined`, written out, storing only what changes.
         """
-        values = (entries, peak_allocated, peak_reserved, end_allocated, end_reserved, seconds)
-        self._add(self._total(code), *values)
-        if 1 <= iteration <= self.rows:
-            self._add(self._row(iteration) + _ITERATION.size + code * _STAGE.size, *values)
+        sizes = self._sizes
+        at = _FIRST_WINDOW + code * _WINDOW
+        if entries:
+            sizes[at] += entries
+        if peak_allocated > sizes[at + 1]:
+            sizes[at + 1] = peak_allocated
+        if peak_reserved > sizes[at + 2]:
+            sizes[at + 2] = peak_reserved
+        if end_allocated != _ABSENT:
+            sizes[at + 3] = end_allocated
+        if end_reserved != _ABSENT:
+            sizes[at + 4] = end_reserved
+        self._seconds[at + 5] += seconds
 
     def begin_iteration(self, iteration: int) -> None:
-        """Empty the stage rows of an iteration; a retried iteration starts afresh."""
+        """Windows belong to `iteration` from here on (from 1); an iteration that is retried starts afresh."""
+        folds = self._fold()
         if 1 <= iteration <= self.rows:
-            start = self._row(iteration) + _ITERATION.size
-            self._map[start : start + _STAGES * _STAGE.size] = _EMPTY_STAGE * _STAGES
+            _FOLDS.pack_into(self._map, self._row(iteration), 0)  # its number: it has not ended
+        self._map[_PRESENT_ROWS_AT : _PRESENT_ROWS_AT + _STAGE_ROWS] = _EMPTY_STAGES
+        self._iteration = iteration
+        self._sizes[_PRESENT_AT // 8 + 1] = iteration
+        self._sizes[_PRESENT_AT // 8] = folds
+
+    def _fold(self) -> int:
+        """Add the present rows to the totals, and keep them as the row of their iteration. Returns the folds so far."""
+        folds = self._sizes[_FOLDS_AT // 8]
+        present = self._map[_PRESENT_ROWS_AT : _PRESENT_ROWS_AT + _STAGE_ROWS]
+        if 1 <= self._iteration <= self.rows:
+            start = self._row(self._iteration) + _ITERATION.size
+            self._map[start : start + _STAGE_ROWS] = present
+        counting, next_one = (_TOTALS_AT + (number & 1) * _STAGE_ROWS for number in (folds, folds + 1))
+        self._map[next_one : next_one + _STAGE_ROWS] = self._map[counting : counting + _STAGE_ROWS]
+        for offset in range(0, _STAGE_ROWS, _STAGE.size):
+            later = _STAGE.unpack_from(present, offset)
+            if later != _UNTOUCHED:
+                total = joined(_STAGE.unpack_from(self._map, counting + offset), later)
+                _STAGE.pack_into(self._map, next_one + offset, *total)
+        self._sizes[_FOLDS_AT // 8] = folds + 1
+        return folds + 1
 
     def end_iteration(self, record: IterationRecord) -> None:
-        """Keep an iteration's own numbers; its stages were credited as they ended."""
+        """Keep an iteration's own numbers; its stages were credited as they ended, and may be until the next begins."""
         if not 1 <= record.number <= self.rows:
             return
         flags = _ITERATION_SKIPPED * record.skipped | _ITERATION_NAN * record.nan
@@ -166,37 +256,13 @@ class BeaconWriter:
         )
 
     def close(self) -> None:
+        for view in (self._sizes, self._seconds, self._bytes):
+            view.release()
         self._map.close()
-
-    def _add(
-        self,
-        offset: int,
-        entries: int,
-        allocated: int,
-        reserved: int,
-        end_allocated: int,
-        end_reserved: int,
-        seconds: float,
-    ) -> None:
-        old = _STAGE.unpack_from(self._map, offset)
-        _STAGE.pack_into(
-            self._map,
-            offset,
-            old[0] + entries,
-            max(old[1], allocated),
-            max(old[2], reserved),
-            old[3] if end_allocated == _ABSENT else end_allocated,
-            old[4] if end_reserved == _ABSENT else end_reserved,
-            old[5] + seconds,
-        )
-
-    @staticmethod
-    def _total(code: int) -> int:
-        return _TOTALS_AT + code * _STAGE.size
 
     @staticmethod
     def _row(iteration: int) -> int:
-        return _TOTALS_AT + _STAGES * _STAGE.size + (iteration - 1) * _ROW
+        return _ITERATIONS_AT + (iteration - 1) * _ROW
 
 
 @dataclass(frozen=True)
@@ -224,10 +290,10 @@ def read_head(path: Path) -> BeaconHead | None:
     """
     try:
         with path.open("rb", buffering=0) as stream:
-            head = stream.read(_TOTALS_AT)
+            head = stream.read(_HEAD)
     except FileNotFoundError:
         return None
-    if len(head) < _TOTALS_AT or head[:8] != MAGIC:
+    if len(head) < _HEAD or head[:8] != MAGIC:
         return None
     return BeaconHead(
         pid=_HEADER.unpack_from(head, 0)[4],
@@ -244,17 +310,22 @@ class BeaconReader:
         """Read a beacon whole.
 
         Raises:
-            FormatError: it is not a beacon, is cut short, or a newer release wrote it.
+            FormatError: it is not a beacon, is cut short, or another release wrote it.
             OSError: it cannot be read.
         """
         self._bytes = path.read_bytes()
-        if len(self._bytes) < _TOTALS_AT or self._bytes[:8] != MAGIC:
+        if len(self._bytes) < _HEAD or self._bytes[:8] != MAGIC:
             raise FormatError(f"{path}: not a beacon")
         _, schema, self._stages, self._rows, self.pid = _HEADER.unpack_from(self._bytes, 0)
-        if schema > SCHEMA:
-            raise FormatError(f"{path}: beacon schema {schema} is newer than {SCHEMA}")
+        if schema != SCHEMA:
+            age = "newer" if schema > SCHEMA else "older"
+            raise FormatError(f"{path}: beacon schema {schema} is {age} than {SCHEMA}")
         if self._stages != _STAGES or len(self._bytes) < beacon_size(self._rows):
             raise FormatError(f"{path}: the beacon is cut short or has another list of stages")
+        (self._folds,) = _FOLDS.unpack_from(self._bytes, _FOLDS_AT)
+        began, iteration = _PRESENT.unpack_from(self._bytes, _PRESENT_AT)
+        self._present: int | None = iteration if began == self._folds else None
+        """The iteration of the present rows; None where they are folded already, and must not count again."""
 
     @property
     def last(self) -> LastBeacon:
@@ -275,18 +346,27 @@ class BeaconReader:
     @property
     def counters(self) -> tuple[int | None, int | None, float, int]:
         """Allocator retries, out-of-memory events (None where never read), recorder seconds and calls."""
-        retries, ooms, seconds, calls = _COUNTERS.unpack_from(self._bytes, _COUNTERS_AT)
+        retries, ooms, seconds, calls, _ = _COUNTERS.unpack_from(self._bytes, _COUNTERS_AT)
         return _absent(retries), _absent(ooms), seconds, calls
+
+    @property
+    def steady_share(self) -> float | None:
+        """What recording cost of the steady window's steps; None where none of them ended."""
+        share: float = _COUNTERS.unpack_from(self._bytes, _COUNTERS_AT)[4]
+        return None if share == _ABSENT else share
 
     def stages(self) -> list[StageMemory]:
         """The stages that were entered, over the whole run."""
-        return self._stages_at(_TOTALS_AT)
+        totals = self._figures_at(_TOTALS_AT + (self._folds & 1) * _STAGE_ROWS)
+        if self._present is not None:
+            totals = [joined(*pair) for pair in zip(totals, self._figures_at(_PRESENT_ROWS_AT), strict=True)]
+        return _entered(totals)
 
     def iterations(self) -> list[IterationRecord]:
         """The iterations that began, in order; the last may be unfinished and then has no row here."""
         found = []
         for index in range(self._rows):
-            offset = _TOTALS_AT + _STAGES * _STAGE.size + index * _ROW
+            offset = _ITERATIONS_AT + index * _ROW
             number, flags, ms, loss, norm, tflops, allocated, reserved = _ITERATION.unpack_from(self._bytes, offset)
             if number != index + 1:
                 continue
@@ -301,7 +381,7 @@ class BeaconReader:
                     tflops_per_gpu=tflops if flags & _HAS_TFLOPS else None,
                     peak_allocated=_absent(allocated),
                     peak_reserved=_absent(reserved),
-                    stages=self._stages_at(offset + _ITERATION.size),
+                    stages=self._stages_of(number),
                 )
             )
         return found
@@ -311,30 +391,33 @@ class BeaconReader:
         iteration = self.last.iteration
         if not 1 <= iteration <= self._rows:
             return []
-        offset = _TOTALS_AT + _STAGES * _STAGE.size + (iteration - 1) * _ROW
-        if _ITERATION.unpack_from(self._bytes, offset)[0] == iteration:
+        if _ITERATION.unpack_from(self._bytes, _ITERATIONS_AT + (iteration - 1) * _ROW)[0] == iteration:
             return []
-        return self._stages_at(offset + _ITERATION.size)
+        return self._stages_of(iteration)
 
-    def _stages_at(self, offset: int) -> list[StageMemory]:
-        found = []
-        for code in range(_STAGES):
-            entries, peak, reserved, end, end_reserved, seconds = _STAGE.unpack_from(
-                self._bytes, offset + code * _STAGE.size
-            )
-            if entries:
-                found.append(
-                    StageMemory(
-                        stage=Stage.from_code(code),
-                        entries=entries,
-                        peak_allocated=_absent(peak),
-                        peak_reserved=_absent(reserved),
-                        end_allocated=_absent(end),
-                        end_reserved=_absent(end_reserved),
-                        seconds=seconds,
-                    )
-                )
-        return found
+    def _stages_of(self, iteration: int) -> list[StageMemory]:
+        if iteration == self._present:
+            return _entered(self._figures_at(_PRESENT_ROWS_AT))
+        return _entered(self._figures_at(_ITERATIONS_AT + (iteration - 1) * _ROW + _ITERATION.size))
+
+    def _figures_at(self, offset: int) -> list[Figures]:
+        return list(_STAGE.iter_unpack(self._bytes[offset : offset + _STAGE_ROWS]))
+
+
+def _entered(rows: list[Figures]) -> list[StageMemory]:
+    return [
+        StageMemory(
+            stage=Stage.from_code(code),
+            entries=entries,
+            peak_allocated=_absent(peak),
+            peak_reserved=_absent(reserved),
+            end_allocated=_absent(end),
+            end_reserved=_absent(end_reserved),
+            seconds=seconds,
+        )
+        for code, (entries, peak, reserved, end, end_reserved, seconds) in enumerate(rows)
+        if entries
+    ]
 
 
 def _absent(value: int) -> int | None:

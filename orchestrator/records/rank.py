@@ -133,6 +133,7 @@ class RankRecord:
     effective: dict[str, Any] | None = None
     """On rank 0: the configuration after the framework finished it."""
     recorder: dict[str, Any] = field(default_factory=dict)
-    """What recording cost: `seconds`, `calls`, and whether it `paused` inside the steady window."""
+    """What recording cost: `seconds`, `calls`, whether it `paused` inside the steady window, and `steady_share`, its
+    share of that window's steps (None where none of them ended)."""
     notes: list[str] = field(default_factory=list)
     schema: int = SCHEMA

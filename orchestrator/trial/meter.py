@@ -43,8 +43,11 @@ class Meter(Protocol):
         """Allocations that needed a flush of the cache first, and those that failed; None where not counted."""
         ...
 
-    def edge(self) -> Reading:
-        """End one window and start the next: `peak`, `current` and `reset` in one call. The recorder's hot path."""
+    def edge(self) -> tuple[int, int, int, int]:
+        """End one window and start the next: `peak`, `current` and `reset` in one call. The recorder's hot path.
+
+        The items are those of a `Reading`, which is not made here: it would take longer than reading some meters.
+        """
         reading = Reading(*self.peak(), *self.current())
         self.reset()
         return reading
@@ -70,7 +73,7 @@ class NullMeter(Meter):
     def retries_and_ooms(self) -> tuple[int | None, int | None]:
         return None, None
 
-    def edge(self) -> Reading:
+    def edge(self) -> tuple[int, int, int, int]:
         return self._READING
 
 
@@ -123,9 +126,12 @@ class CudaMeter(Meter):
         stats = self._stats(self._device)
         return stats["num_alloc_retries"], stats["num_ooms"]
 
-    def edge(self) -> Reading:
+    def edge(self) -> tuple[int, int, int, int]:
         stats = self._stats(self._device)
         allocated = stats["allocated_bytes"]["all"]
         reserved = stats["reserved_bytes"]["all"]
-        self._reset(self._device)
-        return Reading(allocated["peak"], reserved["peak"], allocated["current"], reserved["current"])
+        peak, held = allocated["peak"], allocated["current"]
+        peak_reserved, held_reserved = reserved["peak"], reserved["current"]
+        if peak != held or peak_reserved != held_reserved:
+            self._reset(self._device)  # otherwise the next window's peak begins at what is held now as it is
+        return peak, peak_reserved, held, held_reserved

@@ -19,7 +19,7 @@ from orchestrator.records.beacon import (
     BeaconWriter,
 )
 from orchestrator.records.rank import IterationRecord
-from orchestrator.trial.cost import too_dear
+from orchestrator.trial.cost import share, too_dear
 from orchestrator.trial.facts import FactsFile
 from orchestrator.trial.meter import NOT_READ, Meter
 from orchestrator.trial.raised import exception_record, note_place
@@ -28,7 +28,6 @@ from orchestrator.vocabulary import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CODES = {stage: stage.code for stage in Stage}
 _OUTRANKING = frozenset(
     stage.code for stage in (Stage.GRAPH_CAPTURE, Stage.EVALUATE, Stage.CHECKPOINT_LOAD, Stage.CHECKPOINT_SAVE)
 )
@@ -49,14 +48,13 @@ class Recorder:
     def __init__(self, beacon: BeaconWriter, facts_path: Path, meter: Meter, window: tuple[int, int]) -> None:
         """`window` is the first and last iteration of the steady window, counted from 1, both included."""
         self.meter = meter
-        self.alternate = False
-        """Record the odd iterations only, so that steps with and without recording stand side by side in one run."""
         self._beacon = beacon
         self._facts = FactsFile(facts_path)
         self.alternate = False
         """Record odd iterations only: the difference to the even ones is what recording costs."""
         self._first, self._last = window
-        self._codes = [_CODES[Stage.STARTUP]]
+        self.codes = [Stage.STARTUP.code]
+        """The base's code, then those of the stages entered. Only read it."""
         self._entries = [1]
         """For each stage of the stack, 1 until its first window is credited."""
         self._iteration = 0
@@ -65,8 +63,9 @@ class Recorder:
         self._peak_reserved = NOT_READ
         self._paused = False
         self._dear = False
-        self._paused_entries = [0] * len(_CODES)
-        self._unwinding = False
+        self._paused_entries = [0] * len(Stage)
+        self.unwinding = False
+        """An exception left a stage, and no stage was entered since."""
         self._surplus_leaves = 0
         self._seconds = 0.0
         self._calls = 0
@@ -74,32 +73,70 @@ class Recorder:
         """What recording had cost when this iteration began."""
         self._costs: list[tuple[float, float]] = []
         """Recorder seconds and step seconds of each finished iteration."""
+        self._steady_costs: list[tuple[float, float]] = []
+        """Those of the steady window."""
+        self._unix = time.time() - _now()
+        """Unix seconds at which the recorder's clock stood at 0; taken anew each iteration, as wall clocks are set."""
         self._window_from = _now()
         self._write_word()
 
-    # Stages: the hot path
+    # Stages: the hot path. What an edge costs is mostly what it touches: in training, other work has taken the caches
+    # since the last one. So there are few objects and calls here, and no hash of a `Stage`, which is Python code.
 
     def enter(self, stage: Stage) -> None:
         """Begin a stage inside the current one. Pair it with `leave`, or use `stage` and `wrap`."""
         started = _now()
-        if self._unwinding:
+        if self.unwinding:
             self.handled()
-        codes = self._codes
-        top = codes[-1]
-        self._edge(started)
-        codes.append(top if top in _OUTRANKING else _CODES[stage])
-        self._entries.append(0 if top in _OUTRANKING else 1)
-        self._arrive(started)
+        codes = self.codes
+        code = codes[-1]
+        if code in _OUTRANKING:
+            self._edge(started, code)
+            self._entries.append(0)
+        else:
+            code = stage.code
+            self._edge(started, code)
+            self._entries.append(1)
+        codes.append(code)
+        self._calls += 1
+        now = self._window_from = _now()
+        self._seconds += now - started
 
     def leave(self) -> None:
         """End the stage entered last. One `leave` too many changes nothing, and is noted at the end."""
         started = _now()
-        if len(self._codes) == 1:
+        codes = self.codes
+        if len(codes) == 1:
             self._surplus_leaves += 1
             return
-        self._edge(started)
-        del self._codes[-1], self._entries[-1]
-        self._arrive(started)
+        self._edge(started, codes[-2])
+        del codes[-1], self._entries[-1]
+        self._calls += 1
+        now = self._window_from = _now()
+        self._seconds += now - started
+
+    def _edge(self, started: float, code: int) -> None:
+        """End the window of the stage on top at `started`; from here on the rank is in the stage of `code`."""
+        entries = self._entries
+        if self._paused:
+            self._paused_entries[self.codes[-1]] += entries[-1]
+        else:
+            allocated, reserved, end_allocated, end_reserved = self.meter.edge()
+            self._beacon.credit(
+                self.codes[-1],
+                entries[-1],
+                allocated,
+                reserved,
+                end_allocated,
+                end_reserved,
+                started - self._window_from,
+            )
+            if allocated > self._peak_allocated:
+                self._peak_allocated = allocated
+            if reserved > self._peak_reserved:
+                self._peak_reserved = reserved
+        entries[-1] = 0
+        self._beacon.stage_at(code, self._unix + started)
 
     def stage(self, stage: Stage) -> Visit:
         """`with recorder.stage(Stage.FORWARD): …`; an exception that leaves it is noted with its place."""
@@ -118,7 +155,7 @@ class Recorder:
     @property
     def current(self) -> Stage:
         """The stage on top."""
-        return Stage.from_code(self._codes[-1])
+        return Stage.from_code(self.codes[-1])
 
     @property
     def iteration(self) -> int:
@@ -130,14 +167,13 @@ class Recorder:
     def begin_iteration(self, number: int) -> None:
         """Iteration `number` (from 1) begins; outside of stages it is in `between_steps`."""
         started = _now()
-        if self._unwinding:
+        if self.unwinding:
             self.handled()
-        self._edge(started, even_paused=True)
-        self._flush_paused()
+        self._close_window(started)
         self._pause_or_resume(number)
         self._iteration = number
         self._microbatch = 0
-        self._codes[0] = _CODES[Stage.BETWEEN_STEPS]
+        self.codes[0] = Stage.BETWEEN_STEPS.code
         self._entries[0] = 1
         self._beacon.begin_iteration(number)
         self._seconds_before = self._seconds
@@ -163,8 +199,7 @@ class Recorder:
         one device.
         """
         started = _now()
-        self._flush_paused()
-        self._edge(started, even_paused=True)
+        self._close_window(started)
         self._beacon.end_iteration(
             IterationRecord(
                 number=self._iteration,
@@ -179,22 +214,25 @@ class Recorder:
             )
         )
         self._arrive(started)
-        self._costs.append((self._seconds - self._seconds_before, ms / 1000))
+        cost = self._seconds - self._seconds_before, ms / 1000
+        self._costs.append(cost)
+        if self._first <= self._iteration <= self._last:
+            self._steady_costs.append(cost)
         self._publish()
 
     # Everything else
 
     def use(self, meter: Meter) -> None:
         """Measure with `meter` from now on: a trainer has one only once its device is there."""
-        self._edge(_now())
+        self._close_window(_now())
         self.meter = meter
         meter.reset()
 
     def rest_in(self, stage: Stage) -> None:
         """The stage outside of all others: `teardown`, once training is over."""
         started = _now()
-        self._edge(started)
-        self._codes[0] = _CODES[stage]
+        self._close_window(started)
+        self.codes[0] = stage.code
         self._entries[0] = 1
         self._arrive(started)
 
@@ -256,7 +294,7 @@ class Recorder:
         if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit)):
             return
         if note_place(error, self.current, self._iteration, self._microbatch):
-            self._unwinding = True
+            self.unwinding = True
             self._publish()
             try:
                 self._facts.merge({"raised": exception_record(error)})
@@ -267,55 +305,39 @@ class Recorder:
 
     def handled(self) -> None:
         """The exception that left a stage did not end the trainer: a stage began since, or ended well."""
-        if self._unwinding:
-            self._unwinding = False
+        if self.unwinding:
+            self.unwinding = False
             self._beacon.lower_flag(FLAG_UNWINDING)
 
     def return_to(self, depth: int) -> None:
         """Leave all stages above `depth` of them, however many were entered and not left."""
-        while len(self._codes) - 1 > depth:
+        while len(self.codes) - 1 > depth:
             self.leave()
 
     @property
     def depth(self) -> int:
         """How many stages are entered; the base does not count."""
-        return len(self._codes) - 1
+        return len(self.codes) - 1
 
-    def _edge(self, now: float, even_paused: bool = False) -> None:
-        """End the window that belongs to the stage on top."""
-        entries = self._entries[-1]
-        self._entries[-1] = 0
-        code = self._codes[-1]
+    def _close_window(self, started: float) -> None:
+        """End the window of the stage on top outside of the hot path: where edges are paused, its peak is kept."""
         if self._paused:
-            self._paused_entries[code] += entries
-            if not even_paused:
-                return
             allocated, reserved, _, _ = self.meter.edge()
-        else:
-            allocated, reserved, end_allocated, end_reserved = self.meter.edge()
-            self._beacon.credit(
-                code,
-                self._iteration,
-                entries,
-                allocated,
-                reserved,
-                end_allocated,
-                end_reserved,
-                now - self._window_from,
-            )
-        self._peak_allocated = max(self._peak_allocated, allocated)
-        self._peak_reserved = max(self._peak_reserved, reserved)
+            self._peak_allocated = max(self._peak_allocated, allocated)
+            self._peak_reserved = max(self._peak_reserved, reserved)
+        self._edge(started, self.codes[-1])
+        self._flush_paused()
 
     def _arrive(self, started: float) -> None:
         """Say where the rank is now, and begin the next window. `started` is when this call of the recorder began."""
-        self._beacon.at_code(self._codes[-1], self._iteration, self._microbatch)
+        self._write_word()
         self._calls += 1
-        now = _now()
+        now = self._window_from = _now()
         self._seconds += now - started
-        self._window_from = now
+        self._unix = time.time() - now
 
     def _write_word(self) -> None:
-        self._beacon.at_code(self._codes[-1], self._iteration, self._microbatch)
+        self._beacon.at_code(self.codes[-1], self._iteration, self._microbatch)
 
     def _pause_or_resume(self, number: int) -> None:
         if self._first <= number <= self._last and not self._dear and too_dear(self._costs):
@@ -327,17 +349,16 @@ class Recorder:
     def _flush_paused(self) -> None:
         for code, entries in enumerate(self._paused_entries):
             if entries:
-                self._beacon.credit(code, self._iteration, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
+                self._beacon.credit(code, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
                 self._paused_entries[code] = 0
 
     def _publish(self) -> None:
         retries, ooms = self.meter.retries_and_ooms()
-        self._beacon.counters(retries, ooms, self._seconds, self._calls)
+        self._beacon.counters(retries, ooms, self._seconds, self._calls, share(self._steady_costs))
 
     def _close(self) -> None:
-        self._flush_paused()
         started = _now()
-        self._edge(started, even_paused=True)
+        self._close_window(started)
         self._arrive(started)
         self._publish()
         if self._surplus_leaves:

@@ -22,14 +22,17 @@ class Visit:
         self._depth = 0
 
     def __enter__(self) -> None:
-        self._depth = self._recorder.depth
-        self._recorder.enter(self._stage)
+        recorder = self._recorder
+        self._depth = len(recorder.codes)
+        recorder.enter(self._stage)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self._recorder.handled()
-        else:
-            self._recorder.passing(error)
-        self._recorder.return_to(self._depth)
+        recorder = self._recorder
+        if error is not None:
+            recorder.passing(error)
+        elif recorder.unwinding:
+            recorder.handled()
+        while len(recorder.codes) > self._depth:
+            recorder.leave()

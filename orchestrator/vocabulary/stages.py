@@ -32,13 +32,17 @@ class Stage(str, Enum):
     TEARDOWN = "teardown"
     UNKNOWN = "unknown"
 
-    def __str__(self) -> str:
-        return self.value
+    code: int
+    """The small integer a beacon stores for this stage. An attribute, because hashing a member runs Python code."""
 
-    @property
-    def code(self) -> int:
-        """The small integer a beacon stores for this stage."""
-        return _CODES[self]
+    def __new__(cls, value: str) -> Stage:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.code = len(cls.__members__)
+        return member
+
+    def __str__(self) -> str:
+        return str.__str__(self)
 
     @classmethod
     def from_code(cls, code: int) -> Stage:
@@ -47,7 +51,6 @@ class Stage(str, Enum):
 
 
 _STAGES = tuple(Stage)
-_CODES = {stage: code for code, stage in enumerate(_STAGES)}
 
 SETUP_STAGES = frozenset(
     {

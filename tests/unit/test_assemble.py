@@ -45,7 +45,7 @@ def test_nothing_left_is_still_a_record(spec: TrialSpec) -> None:
 def test_facts_and_beacon_come_together(spec: TrialSpec) -> None:
     writer = beacon(spec)
     writer.end_iteration(IterationRecord(1, 5.0, loss=2.0))
-    writer.counters(1, 0, 0.5, 100)
+    writer.counters(1, 0, 0.5, 100, 0.002)
     writer.raise_flag(FLAG_MEASURED)
     facts(
         spec,
@@ -61,7 +61,7 @@ def test_facts_and_beacon_come_together(spec: TrialSpec) -> None:
     assert (record.local_rank, record.host, record.measured) == (3, "gpu4", True)
     assert record.device == Device("cuda", "H100", capacity_bytes=80_000_000_000)
     assert [row.loss for row in record.iterations] == [2.0]
-    assert record.recorder == {"seconds": 0.5, "calls": 100, "paused": False}
+    assert record.recorder == {"seconds": 0.5, "calls": 100, "paused": False, "steady_share": 0.002}
     assert record.notes == ["said by the trainer"]
     assert decode(RankRecord, encode(record)) == record
 
@@ -116,7 +116,7 @@ def test_a_lost_rank_has_the_last_of_its_log_without_secrets(spec: TrialSpec) ->
 def test_an_iteration_that_was_not_finished_is_described(spec: TrialSpec) -> None:
     writer = beacon(spec)
     writer.begin_iteration(1)
-    writer.credit(Stage.FORWARD.code, 1, 2, 5, 5, 5, 5, 0.1)
+    writer.credit(Stage.FORWARD.code, 2, 5, 5, 5, 5, 0.1)
     writer.at(Stage.BACKWARD, 1, 1)
     (note,) = assemble(spec, 1, ENDING).notes
     assert note == "iteration 1 was not finished; stages entered and left in it: forward 2"

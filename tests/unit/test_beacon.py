@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,7 @@ from orchestrator.records.beacon import (
     read_head,
 )
 from orchestrator.records.jsonfile import FormatError
-from orchestrator.records.rank import IterationRecord
+from orchestrator.records.rank import IterationRecord, StageMemory
 from orchestrator.vocabulary import Stage
 
 
@@ -68,9 +70,11 @@ def test_a_beacon_outlives_sigkill_of_its_writer(path: Path) -> None:
 def test_windows_of_a_stage_join(path: Path) -> None:
     writer = BeaconWriter(path, 2)
     forward = Stage.FORWARD.code
-    writer.credit(forward, 1, 1, 100, 200, 50, 60, 0.5)
-    writer.credit(forward, 1, 0, 80, 300, 40, 70, 0.25)
-    writer.credit(forward, 2, 1, 10, 20, 5, 6, 1.0)
+    writer.begin_iteration(1)
+    writer.credit(forward, 1, 100, 200, 50, 60, 0.5)
+    writer.credit(forward, 0, 80, 300, 40, 70, 0.25)
+    writer.begin_iteration(2)
+    writer.credit(forward, 1, 10, 20, 5, 6, 1.0)
     (total,) = BeaconReader(path).stages()
     assert (total.entries, total.peak_allocated, total.peak_reserved) == (2, 100, 300)
     assert (total.end_allocated, total.end_reserved, total.seconds) == (5, 6, 1.75)
@@ -78,9 +82,9 @@ def test_windows_of_a_stage_join(path: Path) -> None:
 
 def test_a_size_that_was_not_read_changes_none_that_was(path: Path) -> None:
     writer = BeaconWriter(path, 1)
-    writer.credit(Stage.FORWARD.code, 1, 1, 100, 200, 50, 60, 0.0)
-    writer.credit(Stage.FORWARD.code, 1, 1, -1, -1, -1, -1, 0.0)
-    writer.credit(Stage.BACKWARD.code, 1, 1, -1, -1, -1, -1, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, 100, 200, 50, 60, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, -1, -1, -1, -1, 0.0)
+    writer.credit(Stage.BACKWARD.code, 1, -1, -1, -1, -1, 0.0)
     forward, backward = BeaconReader(path).stages()
     assert (forward.entries, forward.peak_allocated, forward.end_reserved) == (2, 100, 60)
     assert (backward.peak_allocated, backward.peak_reserved, backward.end_allocated) == (None, None, None)
@@ -111,12 +115,128 @@ def test_an_iteration_reads_back_and_absent_stays_absent(
 
 def test_an_iteration_that_begins_again_starts_afresh(path: Path) -> None:
     writer = BeaconWriter(path, 2)
-    writer.credit(Stage.FORWARD.code, 1, 1, 900, 900, 1, 1, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, 900, 900, 1, 1, 0.0)
     writer.begin_iteration(1)
-    writer.credit(Stage.FORWARD.code, 1, 1, 500, 500, 1, 1, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, 500, 500, 1, 1, 0.0)
     writer.end_iteration(IterationRecord(1, 1.0))
     (row,) = BeaconReader(path).iterations()
     assert [stage.peak_allocated for stage in row.stages] == [500]
+
+
+def test_totals_count_every_window_of_a_writer_killed_inside_an_iteration(path: Path) -> None:
+    code = (
+        "import os, signal; from pathlib import Path\n"
+        "from orchestrator.records.beacon import BeaconWriter; from orchestrator.records.rank import IterationRecord\n"
+        "from orchestrator.vocabulary import Stage\n"
+        f"writer = BeaconWriter(Path({str(path)!r}), 2); forward = Stage.FORWARD.code\n"
+        "writer.credit(Stage.MODEL_BUILD.code, 1, 70, 80, 60, 80, 1.0)\n"
+        "for number, peak in ((1, 500), (2, 300), (3, 900), (4, 100)):\n"  # two have rows, four are trained
+        "    writer.begin_iteration(number); writer.at(Stage.FORWARD, number, 0)\n"
+        "    writer.credit(forward, 1, peak, peak, number, -1, 0.5)\n"
+        "    if number < 4: writer.end_iteration(IterationRecord(number, 1.0))\n"
+        "writer.credit(forward, 1, 950, 40, 7, -1, 0.25)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    reader = BeaconReader(path)
+    build, forward = reader.stages()
+    assert (build.entries, build.peak_allocated, build.end_reserved, build.seconds) == (1, 70, 80, 1.0)
+    assert (forward.entries, forward.peak_allocated, forward.peak_reserved) == (5, 950, 900)
+    assert (forward.end_allocated, forward.end_reserved, forward.seconds) == (7, None, 2.25)
+    assert [[stage.peak_allocated for stage in row.stages] for row in reader.iterations()] == [[500], [300]]
+
+
+def test_a_writer_killed_between_two_iterations_loses_no_window_and_counts_none_twice(path: Path) -> None:
+    """The map is looked at after every line that the writer runs while the next iteration begins."""
+    writer = BeaconWriter(path, 3)
+    writer.begin_iteration(1)
+    writer.credit(Stage.FORWARD.code, 1, 100, 200, 50, 60, 0.5)
+    writer.end_iteration(IterationRecord(1, 1.0))
+    writer.begin_iteration(2)
+    writer.credit(Stage.FORWARD.code, 1, 80, 300, 40, 70, 0.25)
+    writer.credit(Stage.BACKWARD.code, 2, 400, 400, 40, 70, 2.0)
+    writer.end_iteration(IterationRecord(2, 1.0))
+    before = BeaconReader(path)
+    seen = []
+
+    def look(frame: Any, event: str, argument: Any) -> Any:
+        if frame.f_code.co_filename == module.__file__:
+            seen.append(path.read_bytes())
+            return look
+        return None
+
+    tracing = sys.gettrace()
+    sys.settrace(look)
+    try:
+        writer.begin_iteration(3)
+    finally:
+        sys.settrace(tracing)
+    assert len(set(seen)) > 5
+    for content in set(seen):
+        path.write_bytes(content)
+        assert BeaconReader(path).stages() == before.stages()
+        assert BeaconReader(path).iterations() == before.iterations()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4),
+            st.sampled_from([Stage.FORWARD, Stage.REPLAY]),
+            st.integers(0, 1),
+            st.tuples(*[st.integers(-1, 2**45)] * 4),
+            st.integers(0, 8),
+        )
+    )
+)
+def test_totals_and_rows_are_the_join_of_their_windows(
+    windows: list[tuple[int, Stage, int, tuple[int, int, int, int], int]],
+) -> None:
+    total: dict[Stage, module.Figures] = {}
+    rows: dict[int, dict[Stage, module.Figures]] = {}
+    nothing = (0, -1, -1, -1, -1, 0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "b"
+        writer = BeaconWriter(path, 3)
+        for iteration, group in itertools.groupby(windows, key=lambda window: window[0]):
+            if iteration:
+                writer.begin_iteration(iteration)
+                rows[iteration] = {}
+            for _, stage, entries, sizes, seconds in group:
+                writer.credit(stage.code, entries, *sizes, float(seconds))
+                for row in (total, rows.get(iteration or max(rows, default=0), {})):
+                    row[stage] = module.joined(row.get(stage, nothing), (entries, *sizes, float(seconds)))
+            if iteration:
+                writer.end_iteration(IterationRecord(iteration, 1.0))
+        reader = BeaconReader(path)
+    assert {row.stage: figures(row) for row in reader.stages()} == entered(total)
+    assert {row.number for row in reader.iterations()} == {number for number in rows if number <= 3}
+
+
+def figures(row: StageMemory) -> module.Figures:
+    sizes = (row.peak_allocated, row.peak_reserved, row.end_allocated, row.end_reserved)
+    allocated, reserved, end, end_reserved = (-1 if size is None else size for size in sizes)
+    assert row.seconds is not None
+    return row.entries, allocated, reserved, end, end_reserved, row.seconds
+
+
+def entered(rows: dict[Stage, module.Figures]) -> dict[Stage, module.Figures]:
+    return {stage: row for stage, row in rows.items() if row[0]}
+
+
+def test_an_edge_changes_the_stage_alone(path: Path) -> None:
+    writer = BeaconWriter(path, 1)
+    writer.at(Stage.FORWARD, 2**32 - 1, 2**24 - 1)
+    writer.stage_at(Stage.REPLAY.code, 12.5)
+    last = BeaconReader(path).last
+    assert (last.stage, last.iteration, last.microbatch, last.at) == (Stage.REPLAY, 2**32 - 1, 2**24 - 1, 12.5)
+
+
+def test_the_share_of_the_steady_steps_is_absent_until_one_ended(path: Path) -> None:
+    writer = BeaconWriter(path, 1)
+    assert BeaconReader(path).steady_share is None
+    writer.counters(1, 2, 0.5, 10, 0.004)
+    assert (BeaconReader(path).counters, BeaconReader(path).steady_share) == ((1, 2, 0.5, 10), 0.004)
 
 
 def test_the_stages_of_an_unfinished_iteration_are_told_apart(path: Path) -> None:
@@ -124,7 +244,7 @@ def test_the_stages_of_an_unfinished_iteration_are_told_apart(path: Path) -> Non
     writer.end_iteration(IterationRecord(1, 1.0))
     writer.begin_iteration(2)
     writer.at(Stage.BACKWARD, 2, 0)
-    writer.credit(Stage.FORWARD.code, 2, 1, 10, 10, 1, 1, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, 10, 10, 1, 1, 0.0)
     reader = BeaconReader(path)
     assert [row.number for row in reader.iterations()] == [1]
     assert [row.stage for row in reader.unfinished_stages()] == [Stage.FORWARD]
@@ -133,7 +253,7 @@ def test_the_stages_of_an_unfinished_iteration_are_told_apart(path: Path) -> Non
 def test_iterations_past_the_last_row_count_in_the_totals_alone(path: Path) -> None:
     writer = BeaconWriter(path, 1)
     writer.begin_iteration(2)
-    writer.credit(Stage.FORWARD.code, 2, 1, 10, 10, 1, 1, 0.0)
+    writer.credit(Stage.FORWARD.code, 1, 10, 10, 1, 1, 0.0)
     writer.end_iteration(IterationRecord(2, 1.0))
     reader = BeaconReader(path)
     assert reader.iterations() == []
@@ -184,13 +304,14 @@ def test_a_beacon_that_is_cut_short_is_refused(path: Path) -> None:
         BeaconReader(path)
 
 
-def test_a_beacon_of_a_newer_release_is_refused(path: Path) -> None:
+def test_a_beacon_of_another_release_is_refused(path: Path) -> None:
     BeaconWriter(path, 1)
     content = bytearray(path.read_bytes())
-    struct.pack_into("@I", content, 8, module.SCHEMA + 1)
-    path.write_bytes(content)
-    with pytest.raises(FormatError, match="newer than"):
-        BeaconReader(path)
+    for schema, words in ((module.SCHEMA + 1, "newer than"), (module.SCHEMA - 1, "older than")):
+        struct.pack_into("@I", content, 8, schema)
+        path.write_bytes(content)
+        with pytest.raises(FormatError, match=words):
+            BeaconReader(path)
 
 
 def test_others_cannot_read_a_beacon_or_have_us_write_elsewhere(path: Path, tmp_path: Path) -> None:

@@ -378,16 +378,53 @@ def test_a_cheap_recorder_does_not_pause(tmp_path: Path, monkeypatch: pytest.Mon
     assert not bench.read().flag(FLAG_PAUSED)
 
 
-def test_where_the_rank_is_stays_true_while_the_recorder_pauses(
+def test_the_cost_of_the_steady_steps_is_told_as_a_share_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module, "_now", clock)
+    bench = Bench(tmp_path, window=(3, 4))
+    shares = []
+    for number in range(1, 6):
+        clock.step = 0.0 if number < 3 else 0.001
+        bench.recorder.begin_iteration(number)
+        with bench.recorder.stage(Stage.FORWARD):
+            pass
+        bench.recorder.end_iteration(2000.0 if number < 4 else 6000.0)
+        shares.append(bench.record().recorder["steady_share"])
+    # four calls of the recorder in each; what the window cost stands, whatever comes after it
+    assert shares[:2] == [None, None]
+    assert shares[2:] == pytest.approx([0.002, 0.001, 0.001])
+
+
+def test_the_first_state_of_an_optimizer_does_not_pause_a_cheap_recorder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(module, "_now", clock)
     bench = Bench(tmp_path, window=(2, 3))
+    for number in range(1, 4):
+        clock.step = 0.001 if number == 1 else 1e-6
+        bench.recorder.begin_iteration(number)
+        for _ in range(642 if number == 1 else 1):
+            with bench.recorder.stage(Stage.OPTIMIZER_INIT):
+                pass
+        bench.recorder.end_iteration(1000.0)
+    assert not bench.read().flag(FLAG_PAUSED)
+
+
+def test_where_the_rank_is_stays_true_while_the_recorder_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(module, "_now", clock)
+    bench = Bench(tmp_path, window=(3, 4))
     clock.step = 1.0
-    bench.recorder.begin_iteration(1)
-    bench.recorder.end_iteration(1.0)
-    bench.recorder.begin_iteration(2)
+    for number in (1, 2):
+        bench.recorder.begin_iteration(number)
+        bench.recorder.end_iteration(1.0)
+    bench.recorder.begin_iteration(3)
+    assert bench.read().flag(FLAG_PAUSED)
     with bench.recorder.stage(Stage.OPTIMIZER_STEP):
         assert bench.read().last.stage is Stage.OPTIMIZER_STEP
 
@@ -411,11 +448,11 @@ def test_alternate_recording_leaves_out_every_second_iteration(tmp_path: Path) -
     first=st.tuples(st.floats(0, 1), st.floats(0.1, 100)),
     rest=st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 100)), min_size=1, max_size=20),
 )
-def test_the_first_step_decides_only_where_it_is_alone(
-    first: tuple[float, float], rest: list[tuple[float, float]]
-) -> None:
-    assert too_dear([first, *rest]) == too_dear([(0.0, 1e9), *rest])
-    assert too_dear([first]) == (first[0] > COST_LIMIT * first[1])
+def test_what_the_first_step_marks_never_decides(first: tuple[float, float], rest: list[tuple[float, float]]) -> None:
+    assert not too_dear([first])
+    found = too_dear([first, *rest])
+    assert found == too_dear([(0.0, 1e9), *rest])
+    assert found == (sum(cost for cost, _ in rest) / sum(step for _, step in rest) > COST_LIMIT)
 
 
 def test_nothing_measured_is_not_too_dear() -> None:
