@@ -28,6 +28,7 @@ def run(given: argparse.Namespace) -> int:
     from orchestrator.config.compose import composing
     from orchestrator.config.multirun import expand
     from orchestrator.dispatch.batch import Ask, make_batches
+    from orchestrator.dispatch.secrecy import refuse_secrets
     from orchestrator.dispatch.slurm.script import job_script
     from orchestrator.dispatch.slurm.submission import batch_settings
     from orchestrator.plan.candidate import Candidate, trial_id
@@ -40,6 +41,7 @@ def run(given: argparse.Namespace) -> int:
     request = composed.request
     if request["cluster"]["kind"] != "slurm":
         raise UsageError(f"sbatch needs a Slurm cluster, and cluster.kind is {request['cluster']['kind']}.")
+    refuse_secrets(request)
     candidate = Candidate(composed.name, request)
     results_dir = Path(request["results_dir"]).expanduser().absolute()
     settings = batch_settings(request, str(request["study"]["name"]), results_dir, package=None)

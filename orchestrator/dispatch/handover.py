@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.config.errors import UsageError
 from orchestrator.dispatch.batch import Ask
 from orchestrator.dispatch.revisions import pins_of, prepare
+from orchestrator.dispatch.secrecy import refuse_secrets
 from orchestrator.dispatch.submit import (
     Submitted,
     bury_dead_batches,
@@ -50,6 +51,8 @@ def hand_over(
         EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
     """
     kind = group(request, "cluster").get("kind")
+    for ask in asks:
+        refuse_secrets(ask.candidate.request)
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])
     if kind == LOCAL:
         return submit_local(asks, local_settings(request, study, results_dir, fingerprint))

@@ -1,0 +1,93 @@
+"""Reading what Slurm says, and what follows from it for a submitted job."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, parse_sacct, parse_squeue
+from orchestrator.dispatch.slurm.launcher import exit_codes_of, step_environment
+from orchestrator.dispatch.slurm.record import Submission
+from orchestrator.dispatch.slurm.settle import Fate, fate_of_job
+from orchestrator.dispatch.slurm.submission import refusal_of
+
+SACCT = """\
+7|orchestrator-b|NODE_FAIL|0:0|node[1-2]|None|100|150
+7|orchestrator-b|COMPLETED|0:0|node[3-4]|None|300|400
+7.batch|batch|COMPLETED|0:0|node3||300|400
+7.0|t-001|OUT_OF_MEMORY|0:125|node[3-4]||310|350
+8|orchestrator-c|CANCELLED by 1000|0:0|None assigned|None|Unknown|500
+garbage
+"""
+
+
+def test_a_requeued_jobs_incarnations_and_steps_are_kept_apart() -> None:
+    jobs = parse_sacct(SACCT)
+    assert set(jobs) == {"7", "8"}
+    assert (jobs["7"].job.word, [row.word for row in jobs["7"].earlier]) == ("COMPLETED", ["NODE_FAIL"])
+    assert [(row.step, row.word) for row in jobs["7"].steps] == [("batch", "COMPLETED"), ("0", "OUT_OF_MEMORY")]
+    assert (jobs["8"].job.word, jobs["8"].job.nodes, jobs["8"].job.start) == ("CANCELLED", None, None)
+
+
+def test_the_queue_is_read_where_nothing_keeps_accounts() -> None:
+    jobs = parse_squeue("9|orchestrator-d|RUNNING|None|node[1-2]\n")
+    assert jobs["9"].is_live
+    assert jobs["9"].job.nodes == "node[1-2]"
+
+
+def heard(state: str, name: str = "orchestrator-b", earlier: str | None = None) -> Heard:
+    rows = (Row("7", None, name, earlier),) if earlier else ()
+    return Heard({"7": JobRows(Row("7", None, name, state), rows)})
+
+
+SUBMISSION = Submission("b", "submitted", "token", "orchestrator-b", at=1000.0, job_id="7")
+
+
+@pytest.mark.parametrize(
+    ("said", "fate"),
+    [
+        (heard("RUNNING"), Fate.LIVE),
+        (heard("SUSPENDED"), Fate.LIVE),
+        (heard("COMPLETING"), Fate.LIVE),
+        (heard("PENDING", earlier="PREEMPTED"), Fate.QUEUED_AGAIN),
+        (heard("TIMEOUT"), Fate.OVER),
+        (heard("CANCELLED by 0"), Fate.OVER),
+        (heard("NODE_FAIL"), Fate.OVER),
+        (heard("COMPLETED", name="somebody-else"), Fate.VANISHED),
+        (Heard(), Fate.VANISHED),
+        (Heard(complete=False), Fate.OVER),
+    ],
+)
+def test_what_a_jobs_state_means_for_its_batch(said: Heard, fate: Fate) -> None:
+    assert fate_of_job(SUBMISSION, said, now=2000.0)[0] is fate
+
+
+def test_a_job_submitted_just_now_may_be_unknown_for_a_while() -> None:
+    assert fate_of_job(SUBMISSION, Heard(), now=1010.0)[0] is Fate.LIVE
+
+
+def test_the_row_before_a_requeue_explains_what_it_cut_short() -> None:
+    fate, row = fate_of_job(SUBMISSION, heard("PENDING", earlier="PREEMPTED"), now=2000.0)
+    assert fate is Fate.QUEUED_AGAIN
+    assert row is not None
+    assert row.word == "PREEMPTED"
+
+
+def test_srun_says_how_tasks_ended() -> None:
+    text = (
+        "srun: error: node1: task 0: Exited with exit code 11\n"
+        "srun: error: node2: tasks 2-3: Killed\n"
+        "srun: error: node3: tasks 4,6: Segmentation fault (core dumped)\n"
+        "srun: error: node4: task 9: Out Of Memory\n"
+        "srun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
+    )
+    assert exit_codes_of(text) == {0: 11, 2: -9, 3: -9, 4: -11, 6: -11, 9: -9}
+
+
+def test_a_step_inherits_neither_another_rank_nor_the_jobs_wishes() -> None:
+    inherited = {"RANK": "3", "SLURM_MEM_PER_NODE": "1", "SLURM_JOB_ID": "7", "HF_TOKEN": "x"}
+    assert step_environment(inherited, {"A": "1"}) == {"SLURM_JOB_ID": "7", "HF_TOKEN": "x", "A": "1"}
+
+
+def test_a_refusal_is_sbatchs_own_words() -> None:
+    text = "command '['sbatch', '/x/.submission_file_1.sh']'\nsbatch: error: invalid partition specified: x\nTraceback"
+    assert refusal_of(text) == "sbatch: error: invalid partition specified: x"
