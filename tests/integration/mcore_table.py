@@ -30,12 +30,12 @@ hold less after their last forward, in kB.
 
 def main(file: Path, megatron: Path | None) -> None:
     with tempfile.TemporaryDirectory() as folder, warm_ranks(Path(folder), megatron) as ranks:
-        lines: list[str] = []
-        for layout, overrides in LAYOUTS.items():
-            lines += _layout(ranks, layout, (*overrides, "model.moe_grouped_gemm=true"))
         software = ranks.passed(config("parallelism=single")).records[0].software
-    head = HEAD.format(core=software["megatron_core"]["version"], torch=software["torch"]["version"])
-    file.write_text(head + "\n".join(lines) + "\n")
+        with file.open("w") as table:
+            table.write(HEAD.format(core=software["megatron_core"]["version"], torch=software["torch"]["version"]))
+            for layout, overrides in LAYOUTS.items():
+                for line in _layout(ranks, layout, (*overrides, "model.moe_grouped_gemm=true")):
+                    print(line, file=table, flush=True)
 
 
 def _layout(ranks: Ranks, layout: str, overrides: tuple[str, ...]) -> Iterator[str]:
