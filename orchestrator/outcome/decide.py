@@ -138,7 +138,7 @@ def _explained(finding: Finding, evidence: Evidence) -> Finding:
     for row in _rows(evidence):
         cause = _SCHEDULER_CAUSES.get(row.word)
         if cause in _SUDDEN and cause is not None:
-            rules = (f"scheduler.{row.word.lower()}", *finding.rules)
+            rules = (f"slurm.{row.word.lower()}", *finding.rules)
             line = f"Slurm says {row.id} ended {row.state}; {finding.line}"
             return replace(finding, cause=cause, weight=Weight.ROOT, rules=rules, line=line)
     return finding
@@ -159,7 +159,7 @@ def _from_scheduler(evidence: Evidence, findings: list[Finding]) -> Outcome | No
                 where,
                 label=label_of(where.stage, cause),
                 cause=cause,
-                rules=(f"scheduler.{row.word.lower()}",),
+                rules=(f"slurm.{row.word.lower()}",),
                 lines=(f"Slurm says {row.id} ended {row.state}",),
             )
     if attempt is not None and attempt.cut_short:

@@ -6,7 +6,8 @@ import signal
 from dataclasses import replace
 
 from orchestrator.outcome.finding import Finding
-from orchestrator.outcome.frames import SourceFrame, stage_of
+from orchestrator.outcome.frame_rules import SourceFrame
+from orchestrator.outcome.frames import stage_of
 from orchestrator.outcome.passing import last_completed
 from orchestrator.outcome.raised import Verdict, judge_exception, judge_text
 from orchestrator.outcome.rule import Weight
@@ -87,7 +88,7 @@ def _killed(record: RankRecord, number: int) -> Finding:
         return _finding(record, Cause.HOST_OOM, Weight.ROOT, "rank.host-oom-kills", line)
     line = f"rank {record.rank} ended with signal {number} ({_signal_name(number)})"
     weight = Weight.ECHO if number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) else Weight.SIGNAL
-    return _finding(record, Cause.CRASH, weight, f"rank.signal-{_signal_name(number).lower()}", line)
+    return _finding(record, Cause.CRASH, weight, "rank.signal", line)
 
 
 def _lost(record: RankRecord) -> Finding:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.device_memory import DeviceMemory, cause_of_full_device, read_device_memory
-from orchestrator.outcome.frames import Located, SourceFrame, stage_of
+from orchestrator.outcome.frame_rules import SourceFrame
+from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.rule import Rule, Weight, first_match
 from orchestrator.vocabulary import Cause, Stage
 

@@ -10,16 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.outcome import Evidence, Outcome, SchedulerRow, decide
+from orchestrator.outcome.catalogue import RULES
+from orchestrator.outcome.catalogue.records import RECORD_RULES
+from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, PLACES
 from orchestrator.records.rank import ExceptionRecord, Frame, IterationRecord, LastBeacon, RankRecord
 from orchestrator.records.spec import AttemptRecord
 from orchestrator.vocabulary import Cause, Stage
 
 OOM = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is "
-    "free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of the allocated memory 72.90 GiB is "
-    "allocated by PyTorch, and 900.00 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory "
-    "is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB "
+    "is free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of the allocated memory "
+    "72.90 GiB is allocated by PyTorch, and 900.00 MiB is reserved by PyTorch but unallocated. If reserved but "
+    "unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
 )
+
+KNOWN_RULES = {rule.id for rule in (*RULES, *RECORD_RULES, *OUTRANKS_ALL, *CONTAINERS, *PLACES)}
 
 
 def passing_rank(rank: int, world_size: int = 2) -> RankRecord:
@@ -70,7 +75,10 @@ def attempt(**changes: object) -> AttemptRecord:
 
 def decided(*ranks: RankRecord, scheduler: tuple[SchedulerRow, ...] = (), **changes: object) -> Outcome:
     evidence = Evidence(2, 20, (11, 20), {record.rank: record for record in ranks}, attempt(**changes), scheduler)
-    return decide(evidence)
+    outcome = decide(evidence)
+    assert outcome.rules
+    assert set(outcome.rules) <= KNOWN_RULES
+    return outcome
 
 
 def test_a_measured_trial_with_finite_losses_and_optimizer_state_passes() -> None:
@@ -252,7 +260,7 @@ def test_exceptions_are_told_apart(kind: str, message: str, stage: Stage, label:
 
 def test_the_nccl_calloc_behind_a_backend_error_is_a_full_device() -> None:
     message = (
-        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, unhandled cuda error, NCCL version 2.28\n"
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, unhandled cuda error, NCCL 2.28\n"
         "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nFailed to CUDA calloc async 24 bytes"
     )
     record = raised(passing_rank(0), "torch.distributed.DistBackendError", message, Stage.BETWEEN_STEPS, 2, 5.0)

@@ -6,6 +6,9 @@ import pytest
 from wordings import CASES, Case
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
+from orchestrator.outcome.catalogue.records import RECORD_RULES
+from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, PLACES, FrameRule
+from orchestrator.outcome.frames import stage_of
 from orchestrator.outcome.log import judge, read_text
 from orchestrator.outcome.log.scan import line_starts
 from orchestrator.outcome.rule import Rule, first_match
@@ -35,6 +38,13 @@ def test_every_remark_knows_its_example(rule: Rule) -> None:
     assert rule.matches(rule.example)
 
 
+@pytest.mark.parametrize("rule", [*OUTRANKS_ALL, *CONTAINERS, *PLACES], ids=lambda rule: rule.id)
+def test_every_rule_on_frames_decides_its_example(rule: FrameRule) -> None:
+    table = next(table for table in (OUTRANKS_ALL, CONTAINERS, PLACES) if rule in table)
+    assert next(one.id for one in table if one.matches(rule.example)) == rule.id
+    assert stage_of([rule.example]).stage is rule.stage
+
+
 def test_rules_have_ids_of_their_own() -> None:
-    ids = [rule.id for rule in (*RULES, *REMARK_RULES)]
+    ids = [rule.id for rule in (*RULES, *REMARK_RULES, *RECORD_RULES, *OUTRANKS_ALL, *CONTAINERS, *PLACES)]
     assert len(set(ids)) == len(ids)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
-from orchestrator.outcome.frames import Located, SourceFrame, stage_of
+from orchestrator.outcome.frame_rules import SourceFrame
+from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
 from orchestrator.outcome.log.needles import WORTH_A_LOOK
