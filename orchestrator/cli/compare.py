@@ -28,15 +28,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.analysis.comparison import compare
-    from orchestrator.analysis.refusal import only_key, refuse_unmatched
-    from orchestrator.cli.rows import read_rows
+    from orchestrator.cli.rows import results
     from orchestrator.report.compare import as_json, print_comparison
 
-    found = read_rows(args, args.what)
-    comparison = only_key(compare(found.rows, deltas=not args.force_unmatched), args.key)
-    if not args.force_unmatched:
-        refuse_unmatched(comparison, found)
+    with results(args, args.what, deltas=not args.force_unmatched) as found:
+        chosen = found.key(args.key)
+    comparison = (chosen if args.force_unmatched else chosen.matched()).comparison
     if args.json:
         print(json.dumps(as_json(comparison), indent=1, allow_nan=False))
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.cli.storage import add_results_flag
@@ -28,6 +27,7 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.analysis.diagnosis import diagnose
     from orchestrator.analysis.failure_rules import FAILURE_TABLE
     from orchestrator.analysis.further_rules import FURTHER_RULES
+    from orchestrator.analysis.reproduce import commands_for
     from orchestrator.analysis.rows import ORIGIN_PUBLISHED
     from orchestrator.cli.rows import read_rows
     from orchestrator.report.diagnose import as_json, print_findings
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         return _list_rules([(rule.id, rule.source) for rule in rules], as_json=args.json)
     found = read_rows(args, args.what)
     measured = next((row for row in found.rows if row.origin != ORIGIN_PUBLISHED), None)
-    commands = Commands(measured.study, _base_overrides(measured.requested)) if measured else Commands("")
+    commands = commands_for([measured])[0] if measured else Commands("")
     findings = diagnose(compare(found.rows), rules, commands, only=frozenset(found.trials))
     if args.json:
         print(json.dumps({"findings": as_json(findings)}, indent=1, allow_nan=False))
@@ -55,24 +55,3 @@ def _list_rules(rules: list[tuple[str, str]], *, as_json: bool) -> int:
         for rule, source in rules:
             print(f"{rule}: {source}")
     return 0
-
-
-def _base_overrides(requested: Mapping[str, Any]) -> tuple[str, ...]:
-    """Overrides that make a trial of this request; none where it cannot be composed here."""
-    from orchestrator.analysis.command import differing_overrides
-    from orchestrator.config.compose import composing
-    from orchestrator.config.errors import UsageError
-
-    trainer = requested.get("trainer", {}).get("name")
-    if not trainer:
-        return ()
-    chosen = [] if trainer == "mcore_cpu" else [f"trainer={trainer}"]
-    model = requested.get("model", {}).get("name")
-    with composing() as composer:
-        for choice in ([*chosen, f"model={model}"], chosen):
-            try:
-                composed = composer.compose(choice)
-            except UsageError:
-                continue
-            return (*choice, *differing_overrides(requested, composed))
-    return ()

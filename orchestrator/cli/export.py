@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag
-from orchestrator.config.errors import EnvironmentFailure, UsageError
+from orchestrator.config.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.analysis.comparison import Comparison
@@ -33,20 +31,19 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.analysis.comparison import compare
-    from orchestrator.analysis.refusal import only_key
-    from orchestrator.cli.rows import read_rows
+    from orchestrator.cli.rows import results
+    from orchestrator.report.whole_file import write_whole
 
     path = Path(args.output) if args.output else None
     chosen = args.format or ("json" if args.json else _BY_SUFFIX.get(path.suffix if path else "", "csv"))
     if chosen == "parquet" and path is None:
         raise UsageError("Parquet is a binary format: name its file with --output.")
-    comparison = only_key(compare(read_rows(args, args.what).rows), args.key)
-    content = _content(comparison, chosen)
+    with results(args, args.what) as found:
+        content = _content(found.key(args.key).comparison, chosen)
     if path is None:
         sys.stdout.write(content.decode())
     else:
-        _write(path, content)
+        write_whole(path, content)
     return 0
 
 
@@ -72,26 +69,3 @@ def _content(comparison: Comparison, chosen: str) -> bytes:
     from orchestrator.report.compare import as_json
 
     return (json.dumps(as_json(comparison), indent=1, allow_nan=False) + "\n").encode()
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write so that the file is whole or as it was before.
-
-    Raises:
-        EnvironmentFailure: the folder cannot be written, or the disk is full.
-    """
-    temporary: str | None = None
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise EnvironmentFailure(
-            f"{path} cannot be written ({error.strerror}): give another file with --output."
-        ) from error

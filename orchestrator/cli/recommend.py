@@ -11,7 +11,6 @@ from typing import Any
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import UsageError
 
-_GB = 10**9
 _ABOUT = """\
 Of the candidates that passed with every rank's peak at or below the target, the one with the smallest step time, why
 each other one lost, and what to paste. Candidates of different match keys are never weighed against each other. Exit
@@ -41,22 +40,19 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.analysis.comparison import compare
-    from orchestrator.analysis.recommend import recommend
-    from orchestrator.analysis.refusal import only_key
-    from orchestrator.cli.rows import read_rows
+    from orchestrator.cli.rows import results
     from orchestrator.report.recommend import as_json, print_recommendation
     from orchestrator.select.pick import Objective
 
     objective = Objective(args.objective)
-    found = read_rows(args, args.what)
-    target = args.target_gb if args.target_gb is not None else _of_study(found.target_gb)
+    with results(args, args.what) as study:
+        found = study.key(args.key)
+    target = args.target_gb if args.target_gb is not None else found.found.target_gb
     if target is None and objective is Objective.STEP_TIME:
         raise UsageError("recommend needs --target-gb, the memory that every rank must stay within.")
     if target is not None and args.headroom_gb >= target:
         raise UsageError("--headroom-gb must be smaller than --target-gb.")
-    comparison = only_key(compare(found.rows), args.key)
-    answers = recommend(comparison, target=target, headroom=args.headroom_gb, objective=objective)
+    answers = found.recommend(target, headroom_gb=args.headroom_gb, objective=objective)
     if args.json:
         print(json.dumps({"recommendations": [as_json(answer) for answer in answers]}, indent=1, allow_nan=False))
     else:
@@ -67,16 +63,12 @@ def run(args: argparse.Namespace) -> int:
     return 0 if any(answer.chosen is not None for answer in answers) else 3
 
 
-def _of_study(target_gb: float | None) -> int | None:
-    return None if target_gb is None else round(target_gb * _GB)
-
-
-def _gigabytes(text: str) -> int:
-    """Bytes of a number of GB."""
+def _gigabytes(text: str) -> float:
+    """A number of GB."""
     try:
         size = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of GB") from None
     if not math.isfinite(size) or size < 0:
         raise argparse.ArgumentTypeError(f"{text} is no size in GB")
-    return round(size * _GB)
+    return size

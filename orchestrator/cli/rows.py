@@ -1,27 +1,28 @@
-"""The rows that a verb was asked about, after collecting."""
+"""What a verb was asked about, after collecting."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-
-from orchestrator.config.errors import NothingQualifies
 
 if TYPE_CHECKING:
     from orchestrator.analysis.targets import Found
+    from orchestrator.api import Results
 
 
-def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
-    """Rows of studies or trials by the words of a command line; what collecting has to say goes to stderr.
+@contextlib.contextmanager
+def results(args: argparse.Namespace, words: Sequence[str], *, deltas: bool = True) -> Iterator[Results]:
+    """The comparison that the words of a command line name; what collecting has to say goes to stderr.
 
     Raises:
         UsageError: a word names nothing.
         NothingQualifies: nothing of it has run.
         EnvironmentFailure: the database cannot be read.
     """
-    from orchestrator.analysis.targets import find_rows
+    from orchestrator.api import Database
     from orchestrator.cli.storage import answer
     from orchestrator.report.text import plain
 
@@ -31,8 +32,11 @@ def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
     for collected in answering.collected:
         for problem in collected.problems:
             print(f"warning: {plain(problem.message)}", file=sys.stderr)
-    with answering.store as store, store.reading() as connection:
-        found = find_rows(connection, words)
-    if not found.rows:
-        raise NothingQualifies(f"Nothing of {', '.join(words) or 'this study'} has run yet.")
-    return found
+    with Database(answering.store) as database:
+        yield database.study(*words, deltas=deltas)
+
+
+def read_rows(args: argparse.Namespace, words: Sequence[str]) -> Found:
+    """The rows alone. Errors as `results`."""
+    with results(args, words) as found:
+        return found.found

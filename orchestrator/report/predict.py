@@ -48,7 +48,7 @@ def print_forecasts(forecasts: Sequence[Forecast], stream: TextIO, *, target: in
         if forecast.problem:
             print(f"{plain(forecast.name)}: no prediction. {plain(forecast.problem)}", file=stream)
     for note in dict.fromkeys(note for forecast in forecasts for note in forecast.assumed):
-        print(f"assumed: {plain(note)}", file=stream)
+        print(f"note: {plain(note)}", file=stream)
 
 
 def print_stages(prediction: Prediction, stream: TextIO) -> None:

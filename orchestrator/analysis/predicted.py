@@ -1,0 +1,52 @@
+"""What was predicted for the candidates of a comparison, beside what they measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.analysis.comparison import Group, Line
+from orchestrator.predict.memory import predict_memory
+from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.read import read_job
+from orchestrator.predict.verdict import Range, range_of
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """One candidate: the predicted peak of its hottest rank, and between what it may lie. Bytes."""
+
+    line: Line
+    range: Range | None = None
+    stage: str | None = None
+    problem: str | None = None
+    """Why there is no prediction."""
+
+    @property
+    def measured(self) -> int | None:
+        """The peak of a run that passed: one cut short did not reach its own."""
+        return self.line.peak.allocated if self.line.peak and self.line.passed else None
+
+    @property
+    def error(self) -> float | None:
+        """Predicted over measured, as a fraction beyond 1."""
+        if self.range is None or not self.measured:
+            return None
+        return self.range.expected / self.measured - 1
+
+
+def predicted(group: Group) -> list[Predicted]:
+    """A prediction of each line, from its request and what the framework made of it, or of a sibling."""
+    finished = next((row.effective for line in group.lines for row in line.runs if row.effective is not None), None)
+    return [_predicted(line, finished) for line in group.lines]
+
+
+def _predicted(line: Line, sibling: Mapping[str, Any] | None) -> Predicted:
+    row = line.decided
+    try:
+        job = read_job(row.requested, row.effective if row.effective is not None else sibling).job
+        prediction = predict_memory(job)
+        return Predicted(line, range_of(job, prediction), str(prediction.hottest.peak_stage))
+    except CannotPredictError as error:
+        return Predicted(line, problem=str(error))

@@ -1,0 +1,94 @@
+"""Command lines that repeat a measurement: one candidate beside its control, or a whole study."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.analysis.candidates import Candidate
+from orchestrator.analysis.command import PROGRAM, Commands, differing_overrides
+from orchestrator.analysis.comparison import Group
+from orchestrator.analysis.paste import our_overrides
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
+
+_STUDY_FILES = {
+    "moonlight-16b": "moonlight_16b_h100",
+    "nemotron-3-nano": "nemotron3_nano_h100",
+    "llama3-70b-sft": "llama3_70b_sft_h100",
+}
+"""Files of `conf/study` that repeat a published table."""
+
+
+def commands_for(rows: Sequence[Row]) -> list[Commands]:
+    """For each row, commands with what its request has beside its recompute settings.
+
+    Without such a base where the request cannot be composed here: a published row, or a model that this installation
+    does not have.
+    """
+    from orchestrator.config.compose import composing
+
+    if not any((row.requested.get("trainer") or {}).get("name") for row in rows):
+        return [Commands(row.study) for row in rows]
+    known: dict[tuple[str, ...], Mapping[str, Any] | None] = {}
+    with composing() as composer:
+        return [Commands(row.study, _base(row.requested, composer.compose, known)) for row in rows]
+
+
+def _base(
+    requested: Mapping[str, Any],
+    compose: Callable[[list[str]], Mapping[str, Any]],
+    known: dict[tuple[str, ...], Mapping[str, Any] | None],
+) -> tuple[str, ...]:
+    from orchestrator.config.errors import UsageError
+
+    trainer = (requested.get("trainer") or {}).get("name")
+    if not trainer:
+        return ()
+    chosen = () if trainer == "mcore_cpu" else (f"trainer={trainer}",)
+    model = (requested.get("model") or {}).get("name")
+    for choice in ((*chosen, f"model={model}"), chosen):
+        if choice not in known:
+            try:
+                known[choice] = compose(list(choice))
+            except UsageError:
+                known[choice] = None
+        composed = known[choice]
+        if composed is not None:
+            return (*choice, *differing_overrides(requested, composed))
+    return ()
+
+
+def repeat_candidate(candidate: Candidate, row: Row, commands: Commands) -> str | None:
+    """The command that measures a candidate again beside its control (which every job adds); None where its settings
+    are its recipe's own, or nothing says what was run.
+    """
+    if row.origin == ORIGIN_PUBLISHED:
+        return _published(row)
+    settings = our_overrides(candidate)
+    if not commands.base or not settings:
+        return None
+    return f"{commands.run()} {settings}"
+
+
+def repeat_group(group: Group, commands: Commands) -> str | None:
+    """The command that measures every candidate of a match key again."""
+    first = group.first_row
+    if first.origin == ORIGIN_PUBLISHED:
+        return _published(first)
+    lists = [shlex.split(our_overrides(line.candidate)) for line in group.lines]
+    if not commands.base or not any(lists):
+        return None
+    return commands.run(f"study.candidates={_lists([one for one in lists if one])}").replace(
+        PROGRAM, f"{PROGRAM} -m", 1
+    )
+
+
+def _published(row: Row) -> str | None:
+    study = _STUDY_FILES.get(str(row.source.get("table")))
+    return None if study is None else f"{PROGRAM} -m study={study} cluster=slurm"
+
+
+def _lists(lists: Sequence[Sequence[str]]) -> str:
+    """A list of override lists as Hydra's grammar reads it: each override a quoted string."""
+    return "[" + ",".join("[" + ",".join(f'"{override}"' for override in one) + "]" for one in lists) + "]"

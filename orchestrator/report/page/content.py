@@ -1,0 +1,145 @@
+"""Everything that a report shows, gathered once: the page and the Markdown are two ways to print it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.analysis.command import Commands
+from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.diagnosis import Finding, diagnose
+from orchestrator.analysis.failure_rules import FAILURE_TABLE
+from orchestrator.analysis.further_rules import FURTHER_RULES
+from orchestrator.analysis.predicted import Predicted, predicted
+from orchestrator.analysis.recommend import Recommendation
+from orchestrator.analysis.reproduce import commands_for
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
+from orchestrator.report.compare import footnotes, group_table, group_title
+from orchestrator.report.figures.figure import Figure
+from orchestrator.report.figures.forecast import forecast
+from orchestrator.report.figures.frontier import frontier
+from orchestrator.report.page.decision import Decision, decision
+from orchestrator.report.page.matrix import Matrix, distinctions, matrix
+from orchestrator.report.page.provenance import Item, provenance
+from orchestrator.report.page.trials import Memory, Shown, shown_lines
+from orchestrator.report.page.unmeasured import Gap, gaps
+from orchestrator.report.table import Table
+from orchestrator.store.memory_map import executions, histories, memory_maps
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+@dataclass(frozen=True)
+class Section:
+    """One match key."""
+
+    decision: Decision
+    title: str
+    distinction: str
+    """What sets it apart from the other match keys; empty where there is one."""
+    frontier: Figure
+    table: Table
+    notes: tuple[str, ...]
+    shown: tuple[Shown, ...]
+    predicted: tuple[Predicted, ...]
+    forecast: Figure | None
+    provenance: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Content:
+    """A report of one or several studies."""
+
+    title: str
+    sections: tuple[Section, ...]
+    matrix: Matrix | None
+    findings: tuple[Finding, ...]
+    gaps: tuple[Gap, ...]
+    made_at: float
+    """Unix seconds."""
+    version: str
+    """Of this program."""
+
+    @property
+    def candidates(self) -> int:
+        return sum(len(section.shown) for section in self.sections)
+
+    def first_shown(self) -> Shown | None:
+        """The candidate whose memory is shown first: the choice, else the first that has any."""
+        every = [one for section in self.sections for one in section.shown]
+        chosen = {id(section.decision.answer.chosen) for section in self.sections}
+        every.sort(key=lambda one: id(one.line) not in chosen)
+        with_memory = (one for one in every if one.cells or one.history)
+        return next(with_memory, every[0] if every else None)
+
+
+def read_memory(connection: Connection, comparison: Comparison) -> Memory:
+    """Memory by rank and stage, and the hot rank's iterations, of the runs that decide each line."""
+    rows = [line.decided for group in comparison.groups for line in group.lines]
+    executed = executions(connection, [(row.trial, row.attempt) for row in rows if row.attempt])
+    hot = {
+        found.id: row.peak.rank
+        for row in rows
+        if (found := executed.get((row.trial, row.attempt or ""))) and row.peak and row.peak.rank is not None
+    }
+    return Memory(executed, memory_maps(connection, [one.id for one in executed.values()]), histories(connection, hot))
+
+
+def gather(
+    title: str,
+    comparison: Comparison,
+    answers: Sequence[Recommendation],
+    memory: Memory,
+    *,
+    made_at: float,
+    version: str,
+) -> Content:
+    """All of a report. Match keys with a recommendation come first."""
+    chosen = [answer.chosen for answer in answers if answer.chosen is not None]
+    shown = shown_lines(comparison.groups, chosen, memory)
+    apart = distinctions(comparison)
+    commands = commands_for([_asked_row(answer) for answer in answers])
+    sections = [
+        _section(number, answer, shown[number], apart[number], commands[number])
+        for number, answer in enumerate(answers)
+    ]
+    measured = (one for one, answer in zip(commands, answers, strict=True) if not _is_published(answer))
+    return Content(
+        title=title,
+        sections=tuple(sorted(sections, key=lambda one: not one.decision.recommends)),
+        matrix=matrix(comparison, chosen),
+        findings=tuple(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), next(measured, Commands("")))),
+        gaps=tuple(gaps(comparison, shown, any(answer.pick.limit is not None for answer in answers))),
+        made_at=made_at,
+        version=version,
+    )
+
+
+def _asked_row(answer: Recommendation) -> Row:
+    """A row that a user asked for, rather than a control that a job added."""
+    rows = [row for line in answer.group.lines for row in line.runs]
+    return next((row for row in rows if not row.is_control_run), rows[0])
+
+
+def _is_published(answer: Recommendation) -> bool:
+    return answer.group.first_row.origin == ORIGIN_PUBLISHED
+
+
+def _section(number: int, answer: Recommendation, shown: Sequence[Shown], apart: str, commands: Commands) -> Section:
+    group = answer.group
+    found = predicted(group) if not _is_published(answer) else []
+    known = [one for one in found if one.range is not None]
+    return Section(
+        decision=decision(answer, commands),
+        title=group_title(group),
+        distinction=apart,
+        frontier=frontier(answer, f"frontier-{number}"),
+        table=group_table(group),
+        notes=tuple(footnotes(group)),
+        shown=tuple(shown),
+        predicted=tuple(found),
+        forecast=forecast(f"forecast-{number}", "Predicted against measured peak", found) if known else None,
+        provenance=tuple(provenance(group, shown)),
+    )

@@ -1,0 +1,114 @@
+"""The report as Markdown, for a pull request: the decision, the table, and pictures beside the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from orchestrator.analysis.comparison import Comparison
+from orchestrator.report.export_markdown import code, escaped, markdown
+from orchestrator.report.figures.figure import Figure
+from orchestrator.report.figures.frontier import FAILED, MEMORY, REFUSED
+from orchestrator.report.figures.stages import heat_map
+from orchestrator.report.page.content import Content, Section
+from orchestrator.report.text import plain
+
+_MOST_FAILURES = 20
+_LONGEST_LINE = 300
+
+
+def pictures(content: Content, stem: str) -> dict[str, Figure]:
+    """The pictures that the text shows, by file name."""
+    figures = {f"{stem}-{section.frontier.name}.png": section.frontier for section in content.sections}
+    first = content.first_shown()
+    if first is not None and first.cells:
+        title = f"Peak allocated memory by rank and stage: {first.name}"
+        figures[f"{stem}-stages.png"] = heat_map("stages", title, first.cells)
+    return figures
+
+
+def report_markdown(content: Content, comparison: Comparison, shown: dict[str, Figure]) -> str:
+    """The text. `shown` are the pictures that lie beside it."""
+    by_figure = {figure.name: name for name, figure in shown.items()}
+    lines = [f"# Which activations to recompute: {escaped(content.title)}", ""]
+    for section in content.sections:
+        lines += [*_decision(section), ""]
+        name = by_figure.get(section.frontier.name)
+        if name is not None:
+            lines += [f"![{escaped(section.frontier.description)}]({name})", ""]
+        group = replace(comparison, groups=(section.decision.answer.group,))
+        lines += [markdown(group).replace("## ", "### ", 1).rstrip(), ""]
+    if "stages" in by_figure:
+        first = content.first_shown()
+        of = "" if first is None else f" of {code(first.name)}"
+        lines += [f"### Where the memory went{of}", "", f"![by rank and stage]({by_figure['stages']})", ""]
+    lines += [*_failures(content), *_gaps(content), *_provenance(content)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _decision(section: Section) -> Iterator[str]:
+    decision = section.decision
+    where = f" ({escaped(section.distinction)})" if section.distinction else ""
+    if decision.answer.chosen is None:
+        yield f"## {escaped(decision.headline)}{where}"
+        yield ""
+        for loser in decision.answer.pick.losers:
+            yield f"- {code(loser.option.name)}: {escaped(loser.text)}"
+        return
+    yield f"## Use {code(decision.answer.chosen.text)}{where}"
+    yield ""
+    yield f"It is {escaped(decision.basis)}."
+    yield ""
+    for fact in decision.facts:
+        beside = f" ({escaped(fact.beside)})" if fact.beside else ""
+        yield f"- {escaped(fact.name)}: **{escaped(fact.value)}**{beside}"
+    if decision.runner_up is not None:
+        yield f"- Runner-up: {code(decision.runner_up.option.name)}: {escaped(decision.runner_up.text)}"
+    yield from (f"- Mind: {escaped(warning)}" for warning in decision.answer.warnings)
+    if decision.answer.python:
+        yield from ("", *_block("python", "\n".join(decision.answer.python)))
+        yield from ("", *_block("text", decision.answer.bridge))
+    if decision.repeat:
+        yield from ("", "To reproduce:", "", *_block("console", decision.repeat))
+
+
+def _block(language: str, text: str) -> list[str]:
+    """A fenced block that no text in it can end."""
+    fence = "`" * max(3, 1 + max((len(run) for run in _backticks(text)), default=0))
+    return [f"{fence}{language}", *(plain(line) for line in text.split("\n")), fence]
+
+
+def _backticks(text: str) -> list[str]:
+    return [run for run in "".join(letter if letter == "`" else " " for letter in text).split() if run]
+
+
+def _failures(content: Content) -> Iterator[str]:
+    every = [one for section in content.sections for one in section.shown if one.kind in (MEMORY, FAILED, REFUSED)]
+    if every:
+        yield "### What stopped, and why"
+        yield ""
+    for one in every[:_MOST_FAILURES]:
+        said = one.row.outcome_text or one.row.label or "no outcome"
+        why = f": {escaped(one.row.evidence[0][:_LONGEST_LINE])}" if one.row.evidence else ""
+        yield f"- {code(one.name)}: **{escaped(said)}**, {escaped(one.place)}{why}"
+    if len(every) > _MOST_FAILURES:
+        yield f"- and {len(every) - _MOST_FAILURES} more"
+    if every:
+        yield ""
+
+
+def _gaps(content: Content) -> Iterator[str]:
+    if content.gaps:
+        yield "### What was not measured"
+        yield ""
+        yield from (f"- {escaped(gap.what)} {escaped(gap.of)}" for gap in content.gaps)
+        yield ""
+
+
+def _provenance(content: Content) -> Iterator[str]:
+    for section in content.sections[:1]:
+        yield "<details><summary>How we know</summary>"
+        yield ""
+        yield from (f"- {escaped(name)}: {escaped(value)}" for name, value in section.provenance)
+        yield ""
+        yield "</details>"

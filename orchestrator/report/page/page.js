@@ -1,0 +1,198 @@
+"use strict";
+// Draws the charts, and lets a reader filter them and choose a candidate. Everything is set as text, never as markup.
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const byId = (id) => document.getElementById(id);
+  const views = new Map();
+  const tooltip = byId("tooltip");
+
+  for (const element of document.querySelectorAll(".scripted")) element.hidden = false;
+
+  function showTooltip(handler, event, item, value) {
+    if (value === null || value === undefined || value === "") {
+      tooltip.hidden = true;
+      return;
+    }
+    tooltip.replaceChildren();
+    for (const [name, shown] of Object.entries(value)) {
+      if (shown === null || shown === "null" || shown === "") continue;
+      const row = document.createElement("div");
+      const label = document.createElement("span");
+      const text = document.createElement("b");
+      label.textContent = name;
+      text.textContent = String(shown);
+      row.append(label, text);
+      tooltip.append(row);
+    }
+    tooltip.hidden = false;
+    const box = tooltip.getBoundingClientRect();
+    const left = event.clientX + 14 + box.width > innerWidth ? event.clientX - 14 - box.width : event.clientX + 14;
+    const top = event.clientY + 14 + box.height > innerHeight ? event.clientY - 14 - box.height : event.clientY + 14;
+    tooltip.style.left = Math.max(4, left) + "px";
+    tooltip.style.top = Math.max(4, top) + "px";
+  }
+
+  async function draw(name, spec) {
+    const figure = document.querySelector('[data-figure="' + name + '"]');
+    if (!figure) return null;
+    if (views.has(name)) views.get(name).finalize();
+    const result = await vegaEmbed(figure.querySelector(".chart"), { width: "container", config: data.config, ...spec }, {
+      ast: true,
+      actions: false,
+      defaultStyle: false,
+      renderer: "svg",
+      tooltip: showTooltip,
+      loader: { load: () => Promise.reject(new Error("this page loads nothing")) },
+    });
+    views.set(name, result.view);
+    return result.view;
+  }
+
+  function filter() {
+    const query = byId("query").value.trim().toLowerCase();
+    const kind = byId("kind").value;
+    const fits = (element) =>
+      element.dataset.name.toLowerCase().includes(query) && (!kind || !element.dataset.kind || element.dataset.kind === kind);
+    let shown = 0;
+    let all = 0;
+    for (const element of document.querySelectorAll("[data-name]")) {
+      element.hidden = !fits(element);
+      if (element.closest("#tradeoff")) {
+        all += 1;
+        shown += element.hidden ? 0 : 1;
+      }
+    }
+    byId("count").textContent = shown === all ? all + " candidates" : shown + " of " + all + " candidates";
+    for (const name of data.filtered) {
+      const view = views.get(name);
+      if (view) view.signal("query", query).signal("kind", kind).runAsync();
+    }
+  }
+
+  function fillTable(table, columns, rows) {
+    const head = document.createElement("tr");
+    for (const column of columns) {
+      const cell = document.createElement("th");
+      cell.scope = "col";
+      cell.className = "right";
+      cell.textContent = column;
+      head.append(cell);
+    }
+    table.tHead.replaceChildren(head);
+    table.tBodies[0].replaceChildren(...rows.map((row) => {
+      const line = document.createElement("tr");
+      row.forEach((text, place) => {
+        const cell = document.createElement(place ? "td" : "th");
+        cell.textContent = text;
+        cell.className = place ? "right" : "";
+        line.append(cell);
+      });
+      return line;
+    }));
+  }
+
+  function pivot(rows, columns, values, unit) {
+    const known = new Map(values.map((one) => [one[0] + "\n" + one[1], one[2]]));
+    return rows.map((row) => [String(row), ...columns.map((column, place) => {
+      const size = known.get(row + "\n" + place);
+      return size === undefined ? "-" : (size / unit).toFixed(3);
+    })]);
+  }
+
+  // Numbers of the heat map are [rank, place of the stage, bytes]; those of the iterations [iteration, place, bytes].
+  async function chart(name, first, sizes, stages) {
+    const figure = document.querySelector('[data-figure="' + name + '"]');
+    const largest = Math.max(...sizes.map((one) => one[2]));
+    const unit = largest >= 1e9 ? 1e9 : 1e6;
+    const called = unit === 1e9 ? "GB" : "MB";
+    const rows = [...new Set(sizes.map((one) => one[0]))].sort((a, b) => a - b);
+    const spec = JSON.parse(JSON.stringify(data.templates[name]).replaceAll("UNIT", called));
+    spec.data = { values: sizes.map(([row, place, size]) => ({
+      [first]: row, stage: stages[place], peak: size / unit,
+      shown: size / unit >= 0.05 ? (size / unit).toFixed(1) : "~0",
+    })) };
+    if (name === "heat") {
+      const numbered = rows.length <= data.most_numbered;
+      spec.height = rows.length * (rows.length <= 8 ? 26 : numbered ? 20 : Math.max(3, Math.floor(640 / rows.length)));
+      spec.encoding.x.sort = stages;
+      spec.layer[0].encoding.color.scale.domain = [0, largest / unit];
+      spec.layer[1].encoding.color.condition.test = "datum.peak > " + 0.6 * largest / unit;
+      if (!numbered) spec.layer.pop();
+    } else {
+      for (const channel of ["color", "strokeDash"]) {
+        spec.encoding[channel].sort = stages;
+        spec.encoding[channel].scale.domain = stages;
+        spec.encoding[channel].scale.range = stages.map((_, place) =>
+          channel === "color" ? data.series[place % data.series.length] : place < data.series.length ? [1, 0] : [4, 3]);
+      }
+    }
+    fillTable(figure.querySelector("table"), [first, ...stages.map((stage) => stage + " (" + called + ")")],
+      pivot(rows, stages, sizes, unit));
+    await draw(name, spec);
+  }
+
+  async function choose(key) {
+    const one = data.candidates[key];
+    if (!one) return;
+    const place = byId("candidate-place");
+    const code = document.createElement("code");
+    code.textContent = one.name;
+    place.replaceChildren(code, document.createTextNode(": " + one.place));
+    const body = byId("settings").tBodies[0];
+    body.replaceChildren(...one.settings.map(([path, asked, became, differs]) => {
+      const row = document.createElement("tr");
+      row.className = differs ? "differs" : "";
+      [path, asked, became].forEach((text, index) => {
+        const cell = document.createElement(index ? "td" : "th");
+        cell.textContent = text;
+        row.append(cell);
+      });
+      return row;
+    }));
+    byId("candidate-heat").hidden = !one.heat;
+    byId("candidate-history").hidden = !one.history;
+    byId("memory-absent").hidden = Boolean(one.heat || one.history);
+    if (one.heat && data.templates.heat) await chart("heat", "rank", one.heat, one.heat_stages);
+    if (one.history && data.templates.history) {
+      byId("history-rank").textContent = one.history_rank === null ? "" : "Of rank " + one.history_rank + ", the hottest.";
+      await chart("history", "iteration", one.history, one.history_stages);
+    }
+  }
+
+  function addCopyButtons() {
+    for (const paste of document.querySelectorAll(".paste")) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = "Copy";
+      button.addEventListener("click", async () => {
+        const text = paste.querySelector("pre");
+        try {
+          await navigator.clipboard.writeText(text.textContent);
+          button.textContent = "Copied";
+        } catch {
+          getSelection().selectAllChildren(text);
+          button.textContent = "Selected";
+        }
+        setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      });
+      paste.append(button);
+    }
+  }
+
+  async function start() {
+    addCopyButtons();
+    for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+    for (const [name, spec] of Object.entries(data.figures)) await draw(name, spec);
+    const chooser = byId("candidate");
+    if (chooser && chooser.value) {
+      chooser.addEventListener("change", () => choose(chooser.value));
+      await choose(chooser.value);
+    }
+    byId("query").addEventListener("input", filter);
+    byId("kind").addEventListener("change", filter);
+    filter();
+    document.documentElement.dataset.drawn = "yes";
+  }
+
+  start();
+})();

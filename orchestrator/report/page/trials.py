@@ -1,0 +1,124 @@
+"""What a page can show of each candidate: its settings, its memory by rank, stage and iteration, its own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.analysis.comparison import Group, Line
+from orchestrator.analysis.rows import Row
+from orchestrator.records.rank import IterationRecord
+from orchestrator.report.figures.frontier import kind_of
+from orchestrator.report.text import plain
+from orchestrator.report.trial import NOT_STATED, setting_rows
+from orchestrator.store.memory_map import Cell, Executed
+from orchestrator.vocabulary.units import format_bytes
+
+MOST_CELLS = 60_000
+"""Cells of heat maps in one page: beyond, the coldest ranks of the largest jobs are left out, and the page says so."""
+
+Setting = tuple[str, str, str, bool]
+"""Name, requested, effective, and whether the framework made another value of one that was asked for."""
+
+_RECIPE = "recipe"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One candidate of one match key, by the run that decides."""
+
+    key: str
+    """Unique in the page."""
+    line: Line
+    row: Row
+    kind: str
+    place: str
+    """Where it ended or was hottest."""
+    settings: tuple[Setting, ...]
+    cells: tuple[Cell, ...] = ()
+    cells_left_out: int = 0
+    """Ranks whose memory is not shown."""
+    history: tuple[IterationRecord, ...] = ()
+    history_rank: int | None = None
+    executed: Executed | None = None
+
+    @property
+    def name(self) -> str:
+        return plain(self.line.text)
+
+
+@dataclass
+class Memory:
+    """What was read for the executions of a comparison, by trial and attempt."""
+
+    executed: Mapping[tuple[str, str], Executed] = field(default_factory=dict)
+    cells: Mapping[int, Sequence[Cell]] = field(default_factory=dict)
+    histories: Mapping[int, Sequence[IterationRecord]] = field(default_factory=dict)
+
+
+def shown_lines(groups: Sequence[Group], chosen: Iterable[Line], memory: Memory) -> list[list[Shown]]:
+    """Every line of every group."""
+    taken = set(map(id, chosen))
+    total = sum(len(memory.cells.get(one.id, ())) for one in memory.executed.values())
+    share = min(1.0, MOST_CELLS / total) if total else 1.0
+    return [
+        [_shown(f"g{number}-{place}", line, memory, share, id(line) in taken) for place, line in enumerate(group.lines)]
+        for number, group in enumerate(groups)
+    ]
+
+
+def _shown(key: str, line: Line, memory: Memory, share: float, is_chosen: bool) -> Shown:
+    row = line.decided
+    executed = memory.executed.get((row.trial, row.attempt or ""))
+    cells = list(memory.cells.get(executed.id, ())) if executed else []
+    kept = cells if is_chosen else _hottest(cells, share)
+    history = memory.histories.get(executed.id, ()) if executed else ()
+    return Shown(
+        key=key,
+        line=line,
+        row=row,
+        kind=kind_of(line, line if is_chosen else None),
+        place=_place(line),
+        settings=tuple(_settings(row)),
+        cells=tuple(kept),
+        cells_left_out=len({cell.rank for cell in cells}) - len({cell.rank for cell in kept}),
+        history=tuple(history),
+        history_rank=row.peak.rank if row.peak else None,
+        executed=executed,
+    )
+
+
+def _hottest(cells: list[Cell], share: float) -> list[Cell]:
+    if share >= 1.0:
+        return cells
+    by_rank: dict[int, int] = {}
+    for cell in cells:
+        by_rank[cell.rank] = max(by_rank.get(cell.rank, 0), cell.allocated)
+    kept = set(sorted(by_rank, key=lambda rank: (-by_rank[rank], rank))[: max(1, int(len(by_rank) * share))])
+    return [cell for cell in cells if cell.rank in kept]
+
+
+def _place(line: Line) -> str:
+    row = line.decided
+    if not row.passed and row.stage is not None:
+        rank = "" if row.rank is None else f" on rank {row.rank}"
+        after = "" if row.last_iteration is None else f", after {row.last_iteration} iterations"
+        return f"stopped in {row.stage}{rank}{after}"
+    if line.peak is None:
+        return "no peak on record"
+    rank = "" if line.peak.rank is None else f" on rank {line.peak.rank}"
+    stage = "" if line.peak.stage is None else f" in {line.peak.stage}"
+    return f"peak {format_bytes(line.peak.allocated)}{rank}{stage}"
+
+
+def _settings(row: Row) -> Iterable[Setting]:
+    for path, asked, became, differs in setting_rows(row.requested, row.effective):
+        yield plain(path), _value(asked), "?" if row.effective is None else _value(became), differs and asked != _RECIPE
+
+
+def _value(value: Any) -> str:
+    if value is NOT_STATED:
+        return "-"
+    return plain(value) if isinstance(value, str) else plain(json.dumps(value, ensure_ascii=False, default=str))
