@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import NothingQualifies, UsageError
+from orchestrator.plan.candidate import trial_config
 
 if TYPE_CHECKING:
     from orchestrator.analysis.rows import Row
+    from orchestrator.analysis.siblings import Sibling
     from orchestrator.config.multirun import Composed
     from orchestrator.predict.past import Outcome
     from orchestrator.report.predict import Forecast
+
+CALIBRATED = "peaks are as the measured control of the same job taught them"
 
 _ABOUT = """\
 The memory that each candidate of a command line will need, by rank and stage, before anything runs; for one candidate,
@@ -57,7 +61,10 @@ def run(args: argparse.Namespace) -> int:
     composed = _composed(args)
     effective = _read_effective(args.effective) if args.effective else None
     target = _target(args, composed[0].request)
-    found = [_forecast(one, effective, target, args.imbalance) for one in composed]
+    siblings = _siblings(args, composed)
+    if effective is not None:
+        siblings = [replace(one, effective=effective) for one in siblings]
+    found = [_forecast(one, sibling, target, args.imbalance) for one, sibling in zip(composed, siblings, strict=True)]
     forecasts = [forecast for forecast, _ in found]
     chosen = _chosen(args.candidate, forecasts)
     job = found[chosen][1] if chosen is not None else None
@@ -88,9 +95,8 @@ def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:
         return tuple(expand(args.overrides, FastComposer.of(composer), args.multirun))
 
 
-def _forecast(
-    composed: Composed, effective: Mapping[str, Any] | None, target: int | None, imbalance: float
-) -> tuple[Forecast, Any]:
+def _forecast(composed: Composed, sibling: Sibling, target: int | None, imbalance: float) -> tuple[Forecast, Any]:
+    from orchestrator.analysis.siblings import calibration_of
     from orchestrator.predict.memory import predict_memory
     from orchestrator.predict.problem import CannotPredictError
     from orchestrator.predict.read import read_job
@@ -99,15 +105,31 @@ def _forecast(
     from orchestrator.report.predict import Forecast
 
     try:
-        reading = read_job(composed.request, effective)
+        reading = read_job(composed.request, sibling.effective)
         experts = replace(reading.job.shapes.experts, imbalance=imbalance)
         job = replace(reading.job, shapes=replace(reading.job.shapes, experts=experts))
         prediction = predict_memory(job)
-        spread, cost = range_of(job, prediction), cost_of(job)
+        calibration = calibration_of(job, sibling)
+        spread, cost = range_of(job, prediction, calibration), cost_of(job)
     except CannotPredictError as error:
         return Forecast(composed.name, problem=str(error)), None
     answer = None if target is None else spread.answer(target)
-    return Forecast(composed.name, prediction, spread, cost, answer, reading.assumed), job
+    notes = reading.assumed if calibration is None else (*reading.assumed, *calibration.notes, CALIBRATED)
+    return Forecast(composed.name, prediction, spread, cost, answer, notes), job
+
+
+def _siblings(args: argparse.Namespace, composed: tuple[Composed, ...]) -> list[Sibling]:
+    """What the database says of each candidate's job; nothing where there is no database."""
+    from orchestrator.analysis.siblings import Sibling, find_siblings
+    from orchestrator.cli.storage import locate
+    from orchestrator.store.database import open_store
+    from orchestrator.store.failures import StoreMissing
+
+    try:
+        with open_store(locate(args).url) as store, store.reading() as connection:
+            return find_siblings(connection, [trial_config(one.request) for one in composed])
+    except StoreMissing:
+        return [Sibling() for _ in composed]
 
 
 def _chosen(name: str | None, forecasts: list[Forecast]) -> int | None:

@@ -52,6 +52,8 @@ def largest_tensors(job: Job, prediction: Prediction | None = None) -> tuple[Sha
     local = local_sizes(job)
     found: dict[tuple[str, str], Share] = {}
     for chunk, in_flight in zip(chunks_of(job.shapes, job.layout)[rank.pp_rank], rank.in_flight, strict=True):
+        if not in_flight:
+            continue
         ledgers = ledgers_of(chunk, job.shapes, local, job.numerics)
         for start, end, checkpointed in groups_of(len(ledgers), job.recompute):
             for index in range(start, end):

@@ -22,6 +22,8 @@ class Calibration:
     """Bytes that are alive beside activations, beyond the prediction: libraries, buffers, allocator."""
     scale: float = 1.0
     """Activations over their prediction: above 1 where a rank's experts get more than the mean of tokens."""
+    excess: int = 0
+    """Bytes by which the activations' largest peak is beyond the scaled prediction."""
     step: int = 0
     """Bytes of an optimizer step beyond the prediction."""
     step_without_copies: bool = False
@@ -54,23 +56,27 @@ def calibrate(control: RankMemory, *, peak: int | None, stages: Mapping[Stage, i
         alive = stages[Stage.GRAD_SYNC]
         base = alive - _known(control, Stage.GRAD_SYNC)
         fixed = _fixed(control)
-        scale = (stages[Stage.FORWARD] - fixed - base) / max(1, control.steady[Stage.FORWARD] - fixed)
+        scale = _clamped((stages[Stage.FORWARD] - fixed - base) / max(1, control.steady[Stage.FORWARD] - fixed))
+        highest = max(stages[stage] for stage in _ACTIVATIONS if stage in stages)
+        excess = highest - fixed - base - int(scale * (_active_peak(control) - fixed))
         step = stages[Stage.OPTIMIZER_STEP] - _step_peak(control) - base if Stage.OPTIMIZER_STEP in stages else 0
-        return Calibration(base, _clamped(scale), step, crowded, peak, notes)
+        return Calibration(base, scale, excess, step, crowded, peak, notes)
     if peak is None:
         return Calibration(notes=notes)
     step_peak = without if crowded else _step_peak(control)
     active = _active_peak(control)
     if active >= step_peak:
         fixed = _fixed(control)
-        return Calibration(0, _clamped((peak - fixed) / max(1, active - fixed)), 0, crowded, peak, notes)
-    return Calibration(0, 1.0, peak - step_peak, crowded, peak, notes)
+        scale = _clamped((peak - fixed) / max(1, active - fixed))
+        excess = peak - fixed - int(scale * (active - fixed))
+        return Calibration(0, scale, excess, 0, crowded, peak, notes)
+    return Calibration(0, 1.0, 0, peak - step_peak, crowded, peak, notes)
 
 
 def expect(rank: RankMemory, calibration: Calibration) -> Expected:
     """A sibling's largest peak. Where a step's copies are in doubt, they widen the range and not the expectation."""
     fixed = _fixed(rank)
-    active = fixed + calibration.base + int(calibration.scale * (_active_peak(rank) - fixed))
+    active = fixed + calibration.base + calibration.excess + int(calibration.scale * (_active_peak(rank) - fixed))
     step = _step_peak(rank) + calibration.base + calibration.step
     doubt = rank.state.temporaries if calibration.step_without_copies else 0
     step -= doubt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from orchestrator.predict.calibrate import Calibration, expect
 from orchestrator.predict.job import Job
 from orchestrator.predict.memory import Prediction, RankMemory
 from orchestrator.vocabulary import Stage
@@ -59,15 +60,18 @@ class Range:
         return Answer.FITS if high <= capacity else Answer.MAY_FIT
 
 
-def range_of(job: Job, prediction: Prediction, *, calibrated: bool = False, shift: int = 0) -> Range:
-    """The range of the hottest rank's peak. `shift` is what a measured control taught (bytes, see `calibrate`)."""
+def range_of(job: Job, prediction: Prediction, calibration: Calibration | None = None) -> Range:
+    """The range of the hottest rank's peak, as a measured control taught it where there is one."""
     rank = prediction.hottest
-    expected = max(0, rank.peak + shift)
-    terms = _terms(job, rank, calibrated=calibrated)
+    terms = _terms(job, rank, calibrated=calibration is not None)
+    expected, doubt = rank.peak, 0
+    if calibration is not None:
+        taught = expect(rank, calibration)
+        expected, doubt = taught.peak, taught.high - taught.peak
     return Range(
         expected=expected,
         low=max(0, expected + sum(term.low for term in terms)),
-        high=expected + sum(term.high for term in terms),
+        high=expected + max(doubt, sum(term.high for term in terms)),
         terms=terms,
         outside=_outside(job, rank),
     )

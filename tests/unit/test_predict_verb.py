@@ -1,0 +1,99 @@
+"""The verb `predict`, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.main import main
+
+EFFECTIVE = Path(__file__).parent.parent / "data" / "h200_recorded_moonlight16L.jsonl"
+BRIDGE = ["trainer=bridge", "recompute=control"]
+
+
+@pytest.fixture
+def effective(tmp_path: Path) -> str:
+    record = EFFECTIVE.read_text().splitlines()[0]
+    path = tmp_path / "rank-00000.json"
+    path.write_text(record)
+    return str(path)
+
+
+def predict(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["predict", *words]) == 0
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    return json.loads(predict(capsys, *words, "--json"))
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_one_candidate_shows_its_largest_tensors_and_what_labels_would_save(
+    capsys: pytest.CaptureFixture[str], effective: str
+) -> None:
+    text = predict(capsys, *BRIDGE, "--effective", effective, "--target-gb", "60")
+    assert "experts' FC1 output" in text
+    assert "fusions/fused_bias_swiglu.py" in text
+    assert "will not fit" in text
+    assert "What one more label would save" in text
+    assert "not known: allocator" in text
+
+
+def test_json_has_every_rank_stage_tensor_and_saving(capsys: pytest.CaptureFixture[str], effective: str) -> None:
+    answer = as_json(capsys, *BRIDGE, "--effective", effective)
+    (candidate,) = answer["candidates"]
+    (rank,) = candidate["ranks"]
+    assert rank["later"]["backward"] == candidate["peak"]
+    assert sum(tensor["bytes"] for tensor in answer["tensors"]) == rank["kept"]
+    saved = {one["label"]: one["kept"] for one in answer["savings"]}
+    assert saved["moe_act"] == 16384 * 6 * 1408 * 2 * 15
+    assert saved["shared_experts"] == 16384 * (5632 + 2816) * 2 * 15
+
+
+def test_a_grid_has_a_line_for_each_candidate(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = as_json(capsys, "-m", "recompute_modules=[],[moe_act],[moe]")
+    peaks = [candidate["peak"] for candidate in answer["candidates"]]
+    assert len(peaks) == 3
+    assert peaks == sorted(peaks, reverse=True)
+    assert "tensors" not in answer
+
+
+def test_a_named_candidate_of_a_grid_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "tensors" in as_json(capsys, "-m", "recompute_modules=[],[moe_act]", "--candidate", "[moe_act]")
+
+
+def test_a_recipe_that_nobody_has_asked_says_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    text = predict(capsys, "trainer=bridge", "model=nemotron3_nano", "recompute=control")
+    assert "The recipe alone knows this model's sizes" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--effective", "nowhere.json"], "could not be read as JSON"),
+        (["--imbalance", "0.5"], "below 1"),
+        (["--candidate", "nobody"], "There is no candidate 'nobody'"),
+    ],
+)
+def test_wrong_use_says_what_is_wrong(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert main(["predict", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_busier_experts_need_more(capsys: pytest.CaptureFixture[str], effective: str) -> None:
+    even = as_json(capsys, *BRIDGE, "--effective", effective)
+    busy = as_json(capsys, *BRIDGE, "--effective", effective, "--imbalance", "1.5")
+    assert busy["candidates"][0]["peak"] > even["candidates"][0]["peak"]
+
+
+def test_a_ledger_without_predictions_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "--ledger"]) == 3
+    assert "No prediction has been kept" in capsys.readouterr().err
