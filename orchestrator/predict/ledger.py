@@ -24,6 +24,9 @@ REGIONS = frozenset({"core_attn", "mlp", "moe", "shared_experts", FULL})
 """Labels whose boundary runs a region without gradients and keeps only the region's input."""
 
 
+_IN_MLP = frozenset({"mlp", "moe", "shared_experts"})
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """One tensor of one layer and one micro-batch, on one rank."""
@@ -113,39 +116,57 @@ def highest(ledger: Ledger, active: frozenset[str], tensors: Iterable[Tensor] | 
 def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
     """What one layer needs under the labels in force (`FULL` among them for a layer that is checkpointed whole)."""
     kept = kept_bytes(ledger, active)
-    regions = active & REGIONS
-    outermost = FULL if FULL in regions else None
-    replays: list[int] = []
-    moments: list[int] = []
-    for region in [outermost] if outermost else sorted(regions - ({"shared_experts"} if "moe" in regions else set())):
-        inner = active - {region}
+    mixer, mlp = _restored(ledger, active)
+    replays = [mixer, mlp]
+    moments = [
+        moment.made - min(moment.freed, kept) + (mlp if moment.region & _IN_MLP else mixer)
+        for moment in ledger.moments
+        if not moment.region & active
+    ]
+    for region in _outermost(active):
+        # What norms give back beside the region is alive while it is replayed.
+        beside = mlp if region in _IN_MLP else mixer
         inside = [tensor for tensor in ledger.tensors if region in tensor.labels]
-        made = sum(t.bytes for t in inside if t.is_kept(inner) and not t.is_kept(active))
-        replays.append(highest(ledger, inner, inside) - sum(t.bytes for t in inside if t.is_kept(active)))
-        moments += [made + moment.made - _freed(moment, made) for moment in ledger.moments if region in moment.region]
-    restored = 2 * sum(
-        tensor.bytes
-        for tensor in ledger.tensors
-        if tensor.kept and tensor.labels & active & DISCARDS and not tensor.labels & active & REGIONS
-    )
-    if restored:
-        replays.append(restored)
-    moments += [moment.made - _freed(moment, kept) for moment in ledger.moments if not (moment.region & active)]
-    if restored and moments:
-        moments = [moment + restored for moment in moments]
-    replay = max(replays, default=0)
+        inner = active - {region}
+        before = sum(tensor.bytes for tensor in inside if tensor.is_kept(active))
+        again = sum(tensor.bytes for tensor in inside if tensor.is_kept(inner)) - before
+        replays.append(highest(ledger, inner, inside) - before + beside)
+        moments += [
+            again + moment.made - min(moment.freed, again) + beside
+            for moment in ledger.moments
+            if region in moment.region
+        ]
+    replay = max(replays)
     return LayerMemory(
         kept=kept,
         forward=highest(ledger, active),
-        backward=max([replay, *moments, 0]),
+        backward=max([replay, *moments]),
         replay=replay,
         lingers=ledger.lingers if active & ledger.lingers_with else 0,
         persistent=ledger.persistent,
     )
 
 
-def _freed(moment: Moment, kept: int) -> int:
-    return min(moment.freed, kept)
+def _outermost(active: frozenset[str]) -> list[str]:
+    """The regions that are replayed by themselves: the others lie within one of them."""
+    if FULL in active:
+        return [FULL]
+    return sorted(active & REGIONS - ({"shared_experts"} if "moe" in active else set()))
+
+
+def _restored(ledger: Ledger, active: frozenset[str]) -> tuple[int, int]:
+    """Bytes that come back as the backward of the mixer and of the MLP begins: outputs that were freed.
+
+    Twice their size: the freed storage is filled again from a second one, which the replayed graph holds
+    (tensor_parallel/random.py, CheckpointWithoutOutput._recompute).
+    """
+    order = _order(ledger.operations)
+    begin = order.get("mlp_norm", len(order))
+    found = [0, 0]
+    for tensor in ledger.tensors:
+        if tensor.kept and tensor.labels & active & DISCARDS and not tensor.labels & active & REGIONS:
+            found[order[tensor.made] >= begin] += 2 * tensor.bytes
+    return found[0], found[1]
 
 
 @lru_cache(maxsize=256)
