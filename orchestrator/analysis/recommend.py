@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.analysis.comparison import Comparison, Group, Line
 from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED
 from orchestrator.select.lever import OPTIMIZER_BOUND, Measured, StageUse, Verdict, verdicts
-from orchestrator.select.pick import Objective, Option, Pick, pick
+from orchestrator.select.pick import Loss, Objective, Option, Pick, pick
 from orchestrator.vocabulary.units import format_bytes
 
 
@@ -56,7 +57,7 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         pick=answer,
         chosen=chosen,
         verdicts=tuple(found),
-        warnings=(*answer.warnings, *_warnings(group, chosen, answer)),
+        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *_within_noise(group, chosen, answer, lines)),
         python=tuple(python_lines(chosen.candidate, chosen.decided)) if chosen else (),
         bridge=bridge_overrides(chosen.candidate, chosen.decided) if chosen else "",
         ours=our_overrides(chosen.candidate) if chosen else "",
@@ -105,3 +106,24 @@ def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
     if len(chosen.runs) == 1 and first.origin != ORIGIN_PUBLISHED:
         found.append("One run only: a run-time out-of-memory that comes and goes would not have shown.")
     return found
+
+
+def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mapping[Option, Line]) -> list[str]:
+    """Which slower ones that fit are slower by less than the noise: their order is chance."""
+    reference = group.control.step_ms if group.control is not None else None
+    if chosen is None or chosen.step_ms is None or not reference:
+        return []
+    slower = [lines[loser.option] for loser in answer.losers if loser.why is Loss.SLOWER]
+    alike, bands = [], []
+    for line in slower:
+        known = [one.time_delta.band.half_width for one in (chosen, line) if one.time_delta and one.time_delta.band]
+        if known and line.step_ms is not None and (line.step_ms - chosen.step_ms) / reference <= max(known):
+            alike.append(line.text)
+            bands.append(max(known))
+    if not alike:
+        return []
+    return [
+        f"Not measurably slower than this choice, within the noise of ±{max(bands):.2%} of the control's step: "
+        f"{', '.join(alike)}. Which of them is fastest is chance until more is measured: study.repeats=3, say, or a "
+        "longer training.steady_window."
+    ]
