@@ -16,6 +16,8 @@ from orchestrator.vocabulary.units import GB, MB
 _DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
 NO_EFFECT = "no measurable effect"
 _LONGEST_REASON = 200
+_LONGEST_VALUE = 60
+_MOST_DIFFERENCES = 20
 _SMALL = GB
 """Peaks below this are shown in MB, the column's header says so."""
 
@@ -40,6 +42,13 @@ def print_comparison(comparison: Comparison, stream: TextIO, *, side_by_side: bo
         )
         for text in difference_lines(comparison):
             print(f"  {text}", file=stream)
+        early = [group.digest for group in comparison.groups if group.key.by_request]
+        if early and len(early) < len(comparison.groups):
+            print(
+                f"  {', '.join(early)}: ended before the framework had finished a configuration, so they match by what "
+                "was asked",
+                file=stream,
+            )
 
 
 def group_table(group: Group) -> Table:
@@ -111,11 +120,18 @@ def _shortened(text: str) -> str:
 
 
 def difference_lines(comparison: Comparison) -> list[str]:
-    """Each field in which match keys differ, with its value in every group."""
-    return [
-        f"{plain(item.field)}: " + " | ".join(plain(ABSENT if value is None else value) for value in item.values)
-        for item in comparison.differences
+    """Fields in which match keys differ, with each key's value; the first ones, where there are very many."""
+    lines = [
+        f"{plain(item.field)}: " + " | ".join(_cut(ABSENT if value is None else value) for value in item.values)
+        for item in comparison.differences[:_MOST_DIFFERENCES]
     ]
+    more = len(comparison.differences) - len(lines)
+    return [*lines, f"and {more} more fields: --json lists all"] if more else lines
+
+
+def _cut(value: object) -> str:
+    text = plain(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:

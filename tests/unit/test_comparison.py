@@ -6,6 +6,7 @@ import pytest
 from measured_rows import early_failure, row
 
 from orchestrator.analysis.comparison import compare
+from orchestrator.report.compare import difference_lines
 from orchestrator.vocabulary import Stage
 
 
@@ -140,3 +141,19 @@ def test_the_order_of_rows_changes_nothing():
         shuffled = rows[:]
         random.Random(seed).shuffle(shuffled)
         assert compare(shuffled) == expected
+
+
+def test_a_row_without_an_effective_configuration_does_not_hide_what_the_others_differ_in():
+    early = early_failure(["moe"], memory_limit=7)
+    rows = [row(), row(["moe"], effective_model={"hidden_size": 256}), early]
+    assert {item.field for item in compare(rows).differences} == {"effective.model.hidden_size"}
+    (line,) = difference_lines(compare(rows))
+    assert set(line.partition(": ")[2].split(" | ")) == {"128", "256"}
+
+
+def test_very_many_differences_are_cut_short_and_counted():
+    many = {f"field_{number}": "x" * 100 for number in range(30)}
+    found = difference_lines(compare([row(), row(["moe"], effective_model=many)]))
+    assert len(found) == 21
+    assert found[-1].startswith("and 10 more fields")
+    assert max(map(len, found)) < 100
