@@ -64,7 +64,8 @@ OUTRANKS_ALL = (
         "frame.torch-graph",
         Stage.GRAPH_CAPTURE,
         SourceFrame("torch/cuda/graphs.py", "__exit__"),
-        file=r"torch/cuda/graphs\.py$",
+        function=r"(?!replay$).+",
+        file=r"torch/cuda/graphs\.py$|inductor/cudagraph_trees\.py$",
     ),
 )
 """Capture runs whole forwards and backwards: what is inside it does not matter."""
@@ -194,7 +195,7 @@ PLACES = (
         "frame.backward",
         Stage.BACKWARD,
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "backward_step"),
-        r"backward|backward_step\w*|custom_backward|_engine_run_backward|run_backward|backward_dw|_?backward_\w+|\w+_backward",
+        r"backward|backward_step\w*|custom_backward|_engine_run_backward|run_backward|backward_dw|_?backward_\w+|(?!recv_|send_)\w+_backward",
     ),
     FrameRule(
         "frame.backward-call",
@@ -213,7 +214,7 @@ PLACES = (
         "frame.forward",
         Stage.FORWARD,
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
-        r"forward|_?forward_(?!backward)(?!only)\w+|\w+_forward(?:_step|_mlp|_attention)?|forward_step\w*|_?loss_func\w*|"
+        r"forward|_?forward_(?!backward)(?!only)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|forward_step\w*|_?loss_func\w*|"
         r"compute_(?:log_?prob|loss|language_model_loss)\w*|training_step|\w*cross_entropy\w*",
     ),
     FrameRule(

@@ -116,7 +116,7 @@ class _Walk:
             if now is Stage.BACKWARD and self._below_checkpoint:
                 return Stage.REPLAY
             return stage if now in _TAKEN_BY_FORWARD else None
-        if stage in _BUILDS and now in _STEPS:
+        if (stage in _BUILDS and now in _STEPS) or (stage is Stage.OPTIMIZER_STEP and now is Stage.OPTIMIZER_INIT):
             return None
         return stage
 

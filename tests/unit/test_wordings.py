@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from wordings import CASES, Case
+from wordings import CASES, LINES, Case
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.catalogue.records import RECORD_RULES
@@ -12,6 +12,7 @@ from orchestrator.outcome.frames import stage_of
 from orchestrator.outcome.log import judge, read_text
 from orchestrator.outcome.log.scan import line_starts
 from orchestrator.outcome.rule import Rule, first_match
+from orchestrator.vocabulary import Cause
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
@@ -23,6 +24,11 @@ def test_a_log_is_read_for_what_it_shows(case: Case) -> None:
     if case.rank is not None:
         assert outcome.rank == case.rank, outcome
     assert outcome.label != "pass"
+
+
+@pytest.mark.parametrize(("cause", "text"), LINES)
+def test_a_few_words_are_enough(cause: Cause, text: str) -> None:
+    assert judge([read_text(text)]).outcome.cause is cause
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

@@ -714,3 +714,169 @@ OTHERS = (
 )
 
 CASES = (*OUT_OF_MEMORY, *HEALTH, *OTHERS)
+
+LINES = (
+    (
+        Cause.COMMUNICATION,
+        "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+        "via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+    ),
+    (
+        Cause.COMMUNICATION,
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 4/8 clients joined.",
+    ),
+    (
+        Cause.HANG,
+        "[rank3]: RuntimeError: NCCL communicator was aborted on rank 3.  Original reason for "
+        "failure was: [Rank 3] Watchdog caught collective operation timeout: "
+        "WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1804406 milliseconds before "
+        "timing out.",
+    ),
+    (
+        Cause.LAUNCH,
+        "[rank0]: torch.distributed.DistBackendError: NCCL error in: x, invalid usage, NCCL "
+        "version 2.19.3\n[rank0]: ncclInvalidUsage: This usually reflects invalid usage of NCCL "
+        "library.\n[rank0]: Last error:\n[rank0]: Duplicate GPU detected : rank 0 and rank 1 both "
+        "on CUDA device 1000",
+    ),
+    (Cause.GPU_LIBRARY, "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
+    (
+        Cause.NON_FINITE,
+        "ValueError: Rank 0, node n, device 0, iteration 1201: Unexpected result inf "
+        "(message='found Inf in local grad norm for bucket #1 in backward pass before "
+        "data-parallel communication collective')",
+    ),
+    (Cause.CRASH, "/usr/bin/bash: line 1: 12345 Killed                  python train.py"),
+    (
+        Cause.NODE_FAILURE,
+        "slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-01-01T00:00:00 DUE TO NODE FAILURE, "
+        "SEE SLURMCTLD LOG FOR DETAILS ***",
+    ),
+    (Cause.LAUNCH, "srun: error: Unable to create step for job 1234: Memory required by task is not available"),
+    (Cause.STORAGE, "OSError: [Errno 116] Stale file handle"),
+    (
+        Cause.DATA,
+        "OSError: We couldn't connect to 'https://huggingface.co' to load this file, couldn't "
+        "find it in the cached files",
+    ),
+    (Cause.LAUNCH, "nvrtc: error: invalid value for --gpu-architecture (-arch)"),
+    (
+        Cause.CASCADE,
+        "============================================================\npretrain_gpt.py "
+        "FAILED\n------------------------------------------------------------\nFailures:\n  "
+        "<NO_OTHER_FAILURES>\n------------------------------------------------------------\nRoot "
+        "Cause (first observed failure):\n[0]:\n  time      : 2024-05-17_08:24:08\n  host      : "
+        "node1\n  rank      : 5 (local_rank: 5)\n  exitcode  : 1 (pid: 970611)\n  error_file: "
+        "<N/A>\n  traceback : To enable traceback see: "
+        "https://pytorch.org/docs/stable/elastic/errors.html",
+    ),
+    (
+        Cause.CRASH,
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2024-05-17_08:24:08\n  rank      "
+        ": 5 (local_rank: 5)\n  exitcode  : -11 (pid: 970611)\n  error_file: <N/A>\n  traceback : "
+        "Signal 11 (SIGSEGV) received by PID 970611",
+    ),
+    (Cause.CRASH, "  traceback : Signal 6 (SIGABRT) received by PID 970611"),
+    (Cause.INVALID_CONFIG, "pretrain_gpt.py: error: argument --bf16: not allowed with argument --fp16"),
+    (Cause.COMMUNICATION, "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError"),
+    (Cause.LAUNCH, "Failed to initialize NVML: Driver/library version mismatch"),
+    (
+        Cause.HARDWARE,
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some cuda "
+        "functions before calling NumCudaDevices() that might have already set an error? Error "
+        "802: system not yet initialized",
+    ),
+    (
+        Cause.LAUNCH,
+        "nvidia-container-cli: initialization error: load library failed: libnvidia-ml.so.1: "
+        "cannot open shared object file: no such file or directory: unknown",
+    ),
+    (
+        Cause.INVALID_CONFIG,
+        'Traceback (most recent call last):\n  File "/opt/megatron/core/parallel_state.py", line '
+        "10, in initialize_model_parallel\nRuntimeError: world_size (8) is not divisible by 16",
+    ),
+    (Cause.HOST_OOM, "OSError: [Errno 12] Cannot allocate memory"),
+    (
+        Cause.HOST_OOM,
+        "RuntimeError: unable to open shared memory object </torch_123_456> in read-write mode: "
+        "No space left on device (28)",
+    ),
+    (
+        Cause.HOST_OOM,
+        "RuntimeError: CUDA error: OS call failed or operation not supported on this OS ... cudaHostAlloc failed",
+    ),
+    (
+        Cause.HANG,
+        "[rank0]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 0] Heartbeat monitor timed out! "
+        "Process will be terminated after dumping debug info.",
+    ),
+    (
+        Cause.HARDWARE,
+        "node-3 kernel: NVRM: Xid (PCI:0000:9b:00): 63, pid='<unknown>', name=<unknown>, Row "
+        "Remapper: New row marked for remapping",
+    ),
+    (
+        Cause.HARDWARE,
+        "RuntimeError: CUDA error: unspecified launch failure\nnode-3 kernel: NVRM: Xid "
+        "(PCI:0000:9b:00): 48, pid=1, Double Bit ECC Error",
+    ),
+    (
+        Cause.KERNEL_RESOURCES,
+        "triton.compiler.errors.CompilationError: ptxas error   : Entry function 'k' uses too "
+        "much shared data (0x1c000 bytes, 0xc000 max)",
+    ),
+    (
+        Cause.IMPORT_ERROR,
+        "ImportError: cannot import name 'TELinear' from 'megatron.core.extensions.transformer_engine' (/opt/x.py)",
+    ),
+    (Cause.IMPORT_ERROR, "OSError: libcudart.so.11.0: cannot open shared object file: No such file or directory"),
+    (Cause.PREEMPTED, "2024-03-01 10:00:00 job 123 was preempted by job 456"),
+    (
+        Cause.PREEMPTED,
+        "slurmstepd: error: *** STEP 1.0 ON n CANCELLED AT 2024-01-01T00:00:00 DUE TO PREEMPTION "
+        "***\n[rank1]: RuntimeError: Connection reset by peer",
+    ),
+    (Cause.TIME_LIMIT, "=>> PBS: job killed: walltime 3610 exceeded limit 3600"),
+    (Cause.CANCELLED, 'Traceback (most recent call last):\n  File "train.py", line 3, in main\nKeyboardInterrupt'),
+    (Cause.CANCELLED, "slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-01-01T00:00:00 ***"),
+    (Cause.CANCELLED, "torch.distributed.elastic.multiprocessing.api.SignalException: Process 2973 got signal: 15"),
+    (
+        Cause.NONE,
+        "validation loss at iteration 100 | lm loss value: 2.1\n iteration 101/ 200 | lm loss: 1\n "
+        "iteration 102/ 200 | lm loss: 1",
+    ),
+    (
+        Cause.NON_FINITE,
+        " iteration       12/      20 | lm loss: nan | number of skipped iterations:   0 | "
+        "number of nan iterations:   0 |",
+    ),
+    (Cause.NON_FINITE, "RuntimeError: Loss is NaN at step 12"),
+    (Cause.DEVICE_OOM, "[rank1]: RuntimeError: NVSHMEM: cudaMalloc failed: out of memory"),
+    (Cause.DEVICE_OOM, "E1031 20:18:27.319586 164386 x.cc:1] CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    (Cause.NCCL_OOM, "node1:1:2 [3] transport.cc:1 NCCL WARN Cuda failure 'out of memory'"),
+    (
+        Cause.DEVICE_OOM,
+        "RuntimeError: XPU out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity "
+        "of 64.00 GiB of which 1 GiB is free.",
+    ),
+    (Cause.STORAGE, "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 5574656 vs 5574544"),
+    (Cause.STORAGE, "OSError: [Errno 28] No space left on device: '/ckpt/iter_100'"),
+    (Cause.DATA, "ValueError: One or both of the .idx and .bin files cannot be found at the path prefix"),
+    (
+        Cause.UNKNOWN,
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+    ),
+    (
+        Cause.SUBMISSION,
+        "sbatch: error: QOSMaxGRESPerUser\nsbatch: error: Batch job submission failed: Job "
+        "violates accounting/QOS policy",
+    ),
+    (
+        Cause.LAUNCH,
+        "slurmstepd: error: pyxis: [ERROR] Could not process JSON input\nslurmstepd: error: "
+        "pyxis: couldn't start container",
+    ),
+    (Cause.LAUNCH, "docker: Error response from daemon: manifest unknown"),
+)
+"""Short texts, each with its cause."""

@@ -49,6 +49,8 @@ COMMUNICATION_RULES = (
         (
             "endezvous",
             "store based barrier",
+            "up NCCL communicator",
+            "Max retries exceeded",
             "TCPStore",
             "client socket",
             "server socket",
@@ -57,7 +59,8 @@ COMMUNICATION_RULES = (
             "waiting for clients",
         ),
         r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
-        r"DistStoreError|DistNetworkError|Timed out initializing process group in store based barrier|"
+        r"DistStoreError|DistNetworkError|setting up NCCL communicator and retrieving|"
+        r"HTTPS?ConnectionPool.*Max retries exceeded|Timed out initializing process group in store based barrier|"
         r"TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
         "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
         "connect to "

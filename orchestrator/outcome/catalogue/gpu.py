@@ -55,7 +55,8 @@ GPU_RULES = (
         ),
         r"uncorrectable (?:NVLink|ECC) error|cudaErrorECCUncorrectable|fallen off the bus|GPU is lost|"
         r"Unable to determine the device handle for|NVLINK?:? .*(?:fatal|error)|cudaErrorSystemNotReady|"
-        r"CUDA error: (?:system not yet initialized|hardware stack error)|NVLink error|[Dd]evice is lost|"
+        r"(?:CUDA error|Error 802): (?:system not yet initialized|hardware stack error)|NVLink error|"
+        r"[Dd]evice is lost|"
         r"\[Hardware Error\]",
         "CUDA error: uncorrectable ECC error encountered",
     ),
@@ -96,13 +97,17 @@ GPU_RULES = (
             "Duplicate GPU detected",
             "unsupported display driver",
             "forward compatibility was attempted",
+            "for --gpu-architecture",
+            "library version mismatch",
+            "nvidia-container-cli",
         ),
         r"no kernel image is available for execution|CUDA driver version is insufficient|"
         r"driver on your system is too old|"
         r"No CUDA GPUs are available|no CUDA-capable device is detected|Found no NVIDIA driver|"
         r"invalid device ordinal|"
         r"Duplicate GPU detected|unsupported display driver / cuda driver combination|"
-        r"forward compatibility was attempted on non supported HW",
+        r"forward compatibility was attempted on non supported HW|invalid value for --gpu-architecture|"
+        r"Driver/library version mismatch|nvidia-container-cli: ",
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
     ),
     Rule(

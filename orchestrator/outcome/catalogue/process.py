@@ -22,8 +22,8 @@ PROCESS_RULES = (
             "invalid pointer",
             "Illegal instruction",
         ),
-        r"(?i:segmentation fault|segfault encountered|caught signal 11)|signal 11 \(SIGSEGV\)|"
-        r"(?:^|: )Floating point exception|(?:^|: )Bus error|signal 7 \(SIGBUS\)|double free or corruption|"
+        r"(?i:segmentation fault|segfault encountered|caught signal 11)|[Ss]ignal 11 \(SIGSEGV\)|"
+        r"(?:^|: )Floating point exception|(?:^|: )Bus error|[Ss]ignal 7 \(SIGBUS\)|double free or corruption|"
         r"(?:malloc|free)\(\): (?:corrupted|invalid)|munmap_chunk\(\): invalid pointer|(?:^|: )Illegal instruction",
         "!!!!!!! Segfault encountered !!!!!!!",
         weight=Weight.SIGNAL,
@@ -45,7 +45,7 @@ PROCESS_RULES = (
         ),
         r"exitcode *: *-(?:9|11|7|4|8)\b|return code = -(?:9|11|7|4|8)\b|died with <Signals\.SIG(?:KILL|SEGV|"
         r"BUS|FPE|ILL)|"
-        r"terminated with signal SIG(?:KILL|SEGV|BUS|FPE|ILL)|signal 9 \(SIGKILL\) received|"
+        r"terminated with signal SIG(?:KILL|SEGV|BUS|FPE|ILL)|[Ss]ignal 9 \(SIGKILL\) received|"
         r"exited on signal (?:9|11|7|4|8)\b|"
         r"exit(?:ed with (?:exit )?|[ -]?)code:? (?:137|139)\b|"
         r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|^\S*: line \d+: +\d+ Killed\b",
@@ -68,7 +68,7 @@ PROCESS_RULES = (
         Cause.CRASH,
         ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "code 134"),
         r"exitcode *: *-6\b|return code = -6\b|<Signals\.SIGABRT|terminated with signal SIGABRT|"
-        r"signal 6 \(SIGABRT\)|xited with exit code 134\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
+        r"[Ss]ignal 6 \(SIGABRT\)|xited with exit code 134\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
         r"terminate called (?:after|"
         r"without)",
         "srun: error: node01: task 3: Aborted (core dumped)",
@@ -97,7 +97,7 @@ PROCESS_RULES = (
         ),
         r"CalledProcessError: .*non-zero exit status|Process(?:Raised|Exited)Exception|return code = (?:[1-9]|-15)|"
         r"closing signal SIGTERM|via Signals\.SIGTERM|exitcode *: *(?:[1-9]\d*|-15|-2)\b|[Ee]xited with exit code|"
-        r"ChildFailedError|MPI_ABORT was invoked|tasks? [\d,-]+: Terminated|signal 15 \(SIGTERM\)",
+        r"ChildFailedError|MPI_ABORT was invoked|tasks? [\d,-]+: Terminated|[Ss]ignal 15 \(SIGTERM\)",
         "srun: error: node01: task 3: Exited with exit code 1",
         weight=Weight.ECHO,
     ),

@@ -145,10 +145,12 @@ SOFTWARE_RULES = (
             "JSONDecodeError",
             "EntryNotFoundError",
             "is not a local folder",
+            "couldn't connect to",
         ),
         r"Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|DatasetNotFoundError|DataFilesNotFoundError|"
         r"DatasetGenerationError|RepositoryNotFoundError|EntryNotFoundError|GatedRepoError|OfflineModeIsEnabled|"
-        r"HFValidationError|JSONDecodeError|is not a local folder and is not a valid model identifier",
+        r"We couldn't connect to|HFValidationError|JSONDecodeError|"
+        r"is not a local folder and is not a valid model identifier",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_text_document.idx'",
         stage=Stage.DATA_BUILD,
     ),

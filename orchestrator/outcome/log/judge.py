@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ def judge(accounts: Sequence[Account]) -> LogOutcome:
     first, tied = _first(alive, _first_failure(accounts))
     stage, extra = _stage(first, alive)
     cause = first.verdict.cause
-    iteration = first.before
+    iteration = first.before if first.before is not None else _before_the_named(first.text)
     if iteration is None and stage in SETUP_STAGES:
         iteration = 0
     one_host = len(set().union(*(account.hosts for account in accounts))) <= 1
@@ -87,6 +88,12 @@ def judge(accounts: Sequence[Account]) -> LogOutcome:
     return LogOutcome(outcome, tuple(_places(first, tied)))
 
 
+def _before_the_named(text: str) -> int | None:
+    """The last completed iteration by a line that names the one that it speaks of."""
+    named = re.search(r"\b(?:iteration|step) #?(\d+)\b", text)
+    return None if named is None else max(0, int(named.group(1)) - 1)
+
+
 def _survived(finding: LogFinding, account: Account) -> bool:
     """Whether training went on after it: then it was caught, retried, or somebody else's.
 
@@ -94,8 +101,10 @@ def _survived(finding: LogFinding, account: Account) -> bool:
     """
     if finding.verdict.weight is Weight.NUMBERS:
         return finding.verdict.cause is Cause.SKIPPED_STEPS and _skipping_stopped(finding, account)
-    before = finding.before if finding.before is not None else 0
     later = [(offset, iteration) for offset, iteration in account.progress if offset > finding.offset]
+    before = finding.before
+    if before is None:  # the log may begin anywhere
+        before = min((iteration for _, iteration in later), default=1) - 1
     reached = max((iteration for _, iteration in later), default=before)
     ended = any(
         other.offset > finding.offset and other.verdict.weight is not Weight.NUMBERS for other in account.findings

@@ -41,9 +41,9 @@ _RANK_INSIDE = re.compile(
 )
 
 _WARNING = re.compile(
-    r"^(?:\[W\d{3,4} |W\d{3,4} )|^.{0,80}?(?:\bWARN(?:ING)?\b(?<!NCCL WARN)|\b\w*Warning:|\[W\]|\[NeMo W )"
+    r"^(?:\[W\d{0,4} |W\d{3,4} )|^.{0,80}?(?:\bWARN(?:ING)?\b(?<!NCCL WARN)|\b\w*Warning:|\[W\]|\[NeMo W )"
 )
-_INFORMATION = re.compile(r"^(?:\[I\d{3,4} |I\d{3,4} )|^.{0,60}?(?:\bINFO\b(?<!NCCL INFO)|\bDEBUG\b|\[NeMo I )")
+_INFORMATION = re.compile(r"^(?:\[I\d{0,4} |I\d{3,4} )|^.{0,60}?(?:\bINFO\b(?<!NCCL INFO)|\bDEBUG\b|\[NeMo I )")
 _ECHOED_SETTING = re.compile(
     r"^\s*(?:[\w.-]+ \.{3,} |\+{1,3} |export |#|[a-z][\w.-]*: (?:true|false|null|\d+)$|--[\w-]+)"
 )

@@ -13,7 +13,7 @@ END_WINDOW = 8 * 2**10
 
 _PROGRESS = re.compile(
     rb"\biteration:? +(\d+) ?/ *\d+|\bafter (\d+) iterations\b|\bglobal_step\S*[:=] ?'?(\d+)|"
-    rb"\biteration[:=]? +(\d+)\b(?= *[|:,])|^(?!.*\b[Vv]al).*\| *(\d+)/\d+ \[\d+:|\bstep[:=] *(\d+) +loss",
+    rb"\biteration[:=]? +(\d+)(?= *\|)|^(?!.*\b[Vv]al).*\| *(\d+)/\d+ \[\d+:|\bstep[:=] *(\d+) +loss",
     re.MULTILINE,
 )
 _MARKS: tuple[tuple[str, Stage | None, str], ...] = (

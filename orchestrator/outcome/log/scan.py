@@ -44,7 +44,7 @@ class Scanner:
         end = len(self._data)
         for finding in reversed(self._new):
             place = max(0, finding.offset - self._base)
-            after = progress_between(self._data, place, end)
+            after = progress_between(self._data, _line_end(self._data, place), end)
             end = min(end, place)
             if after is not None:
                 samples.append((finding.offset + 1, after))

@@ -269,6 +269,8 @@ class Story:
             stream.open, stream.since_open = finding, 0
         elif framed:
             stream.open = None
+        if verdict.weight >= Weight.VAGUE:
+            self._listen(_MESSAGE_LINES)  # what is behind it may stand in its next lines, in any words
         self._found(finding)
 
     def _close(self, stream: _Stream) -> None:
