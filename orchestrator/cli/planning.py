@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import DATABASE_VARIABLE
 from orchestrator.config.compose import composing
-from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import Composed, expand
 from orchestrator.plan.expand import FastComposer
+from orchestrator.plan.modes import expand_mode
 
 if TYPE_CHECKING:
     from orchestrator.plan.candidate import Candidate
@@ -44,13 +44,11 @@ def ask(given: argparse.Namespace) -> Asked:
     """Compose everything that a command line asks for.
 
     Raises:
-        UsageError: as `config.multirun.expand`.
+        UsageError: as `config.multirun.expand` and `plan.modes.expand_mode`.
     """
     with composing(given.config_dir, given.config_name) as composer:
-        candidates = tuple(expand(given.overrides, FastComposer.of(composer), given.multirun))
+        candidates = expand_mode(expand(given.overrides, FastComposer.of(composer), given.multirun))
     first = candidates[0].request
-    if first["study"]["mode"] != "grid":
-        raise UsageError(f"study.mode={first['study']['mode']} is not a mode that this release has; there is grid.")
     results_dir = Path(first["results_dir"]).expanduser().absolute()
     return Asked(candidates, results_dir, _database(given, first["store"]["url"], results_dir))
 

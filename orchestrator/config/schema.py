@@ -314,6 +314,9 @@ class Study:
     """Lists of overrides; each list is one candidate, and they multiply with the swept axes."""
     repeats: int = 1
     mode: str = "grid"
+    """`grid`; `one_at_a_time`: the list of modules with one label more or less; `lattice`: all small sets of labels."""
+    largest: int = 2
+    """Most labels of one set in a lattice."""
     target_gb: float | None = None
     gpu_hours: float | None = None
 

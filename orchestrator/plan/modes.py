@@ -1,0 +1,104 @@
+"""Candidates of a study's mode: what a command line asks for, turned into lists of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from orchestrator.config.errors import UsageError
+from orchestrator.config.multirun import Composed
+from orchestrator.config.nearest import nearest
+from orchestrator.plan.finding import Kind
+from orchestrator.plan.labels import allowed_labels
+from orchestrator.plan.rules import check
+from orchestrator.plan.subject import Subject
+from orchestrator.plan.verdict import Revision
+from orchestrator.select.modes import ESCALATE, GRID, LATTICE, MODES, ONE_AT_A_TIME, lattice, one_at_a_time
+
+SELECTIVE = "selective"
+
+
+def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) -> tuple[Composed, ...]:
+    """The candidates of `study.mode`: as composed for `grid`; else sets of labels for each composed request.
+
+    `one_at_a_time` starts from the request's own `recompute_modules`; `lattice` takes all sets of at most
+    `study.largest` labels. Labels that the rules refuse or call without effect on the model are left out.
+
+    Raises:
+        UsageError: an unknown mode, or a base that is no list of labels.
+    """
+    study = composed[0].request["study"]
+    mode = str(study["mode"])
+    if mode == GRID:
+        return tuple(composed)
+    if mode == ESCALATE:
+        raise UsageError(
+            "study.mode=escalate is decided trial by trial, which this release's driver does not do yet; "
+            "study.mode=one_at_a_time and study.mode=lattice plan all their trials at once."
+        )
+    if mode not in MODES:
+        near = nearest(mode, MODES)
+        hint = f"did you mean {near}?" if near else f"there is {', '.join(MODES)}"
+        raise UsageError(f"study.mode={mode} is no mode; {hint}")
+    known = sorted(allowed_labels(revision or Revision()))
+    found: dict[str, Composed] = {}
+    for one in composed:
+        useless = without_effect(one.request, known, revision)
+        if mode == ONE_AT_A_TIME:
+            sets = one_at_a_time(_base(one.request), known, without_effect=useless)
+        else:
+            assert mode == LATTICE, "every other mode was refused"
+            sets = lattice(known, int(study.get("largest", 2)), without_effect=useless)
+        for chosen in sets:
+            candidate = _with(one, chosen, several=len(composed) > 1)
+            found.setdefault(candidate.name, candidate)
+    return tuple(found.values())
+
+
+def without_effect(
+    request: Mapping[str, Any], labels: Iterable[str], revision: Revision | None = None
+) -> frozenset[str]:
+    """Labels that could only be refused, or do nothing, for this request: what the rules say of them alone."""
+    control = {finding.rule for finding, _ in _findings(request, (), revision)}
+    useless = set()
+    for label in labels:
+        kinds = {finding.kind for finding, _ in _findings(request, (label,), revision) if finding.rule not in control}
+        if kinds & {Kind.INVALID, Kind.NO_EFFECT}:
+            useless.add(label)
+    return frozenset(useless)
+
+
+def _findings(request: Mapping[str, Any], labels: Sequence[str], revision: Revision | None) -> list[Any]:
+    return check(Subject.of(_recomputing(request, labels), revision))
+
+
+def _recomputing(request: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    return {
+        **request,
+        "recompute_granularity": SELECTIVE,
+        "recompute_modules": list(labels),
+        "recompute_method": None,
+        "recompute_num_layers": None,
+    }
+
+
+def _base(request: Mapping[str, Any]) -> list[str]:
+    modules = request.get("recompute_modules")
+    if request.get("recompute_granularity") != SELECTIVE or not isinstance(modules, list):
+        raise UsageError(
+            "study.mode=one_at_a_time changes one label of a list at a time: say the list, for example "
+            "recompute_granularity=selective 'recompute_modules=[moe_act]'."
+        )
+    return [str(module) for module in modules]
+
+
+def _with(composed: Composed, labels: Sequence[str], *, several: bool) -> Composed:
+    written = f"[{','.join(labels)}]"
+    words = (f"recompute_granularity={SELECTIVE}", f"recompute_modules={written}")
+    return replace(
+        composed,
+        name=f"{composed.name} {written}" if several else written,
+        overrides=(*composed.overrides, *words),
+        request=_recomputing(composed.request, labels),
+    )
