@@ -265,12 +265,16 @@ def close_attempts(
 
 
 def batch_dirs(results_dir: Path) -> list[Path]:
-    """Folders of the batches below a results folder that this user owns, oldest first."""
+    """Folders of the batches below a results folder, oldest first."""
+    found = []
     try:
-        entries = [entry for entry in (results_dir / "batches").iterdir() if (entry / layout.BATCH_FILE).exists()]
+        with os.scandir(results_dir / "batches") as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    found.append((os.stat(f"{entry.path}/{layout.BATCH_FILE}").st_mtime_ns, entry.path))  # noqa: PTH116
     except FileNotFoundError:
         return []
-    return sorted(entries, key=lambda entry: (entry / layout.BATCH_FILE).stat().st_mtime_ns)
+    return [Path(path) for _, path in sorted(found)]
 
 
 def read_batch(batch_dir: Path) -> Batch:

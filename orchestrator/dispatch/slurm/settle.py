@@ -77,7 +77,7 @@ def settle(results_dir: Path) -> list[Settled]:
     Raises:
         EnvironmentFailure: the results folder cannot be written.
     """
-    if not any(_open_submission(folder) for folder in batch_dirs(results_dir)):
+    if next((folder for folder in batch_dirs(results_dir) if _open_submission(folder)), None) is None:
         return []
     with results_lock(results_dir):
         open_now = {
@@ -134,7 +134,7 @@ def _settle_submitted(results_dir: Path, open_now: Mapping[Path, Submission]) ->
     found = []
     for folder, submission in open_now.items():
         fate, row = fate_of_job(submission, heard, now)
-        if fate is Fate.LIVE:
+        if fate is Fate.LIVE or (fate is Fate.QUEUED_AGAIN and row is None):
             continue
         said = None if row is None else row_as_json(row)
         state = read_driver_state(folder)
