@@ -27,7 +27,7 @@ CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN = (
 KINDS = (CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN)
 COLOURS = ("chosen", "control", "passed", "memory", "failed", "rejected", "rejected")
 _SHAPES = ("diamond", "square", "circle", "cross", "triangle-down", "triangle-down", "stroke")
-_HEIGHT = 340
+_HEIGHT, _HEIGHT_WITHOUT_TIMES = 340, 200
 _MOST_NAMED = 12
 _LINES = (-10, 13, -23, 26)
 """Pixels from a mark to its name: names of near marks take turns."""
@@ -77,7 +77,7 @@ def frontier(answer: Recommendation, name: str = "frontier") -> Figure:
         _stopped([point for point in points if point["step"] is None and point["peak"] is None], unit, kinds),
     ]
     spec = {
-        "height": _HEIGHT,
+        "height": _HEIGHT if timed else _HEIGHT_WITHOUT_TIMES,
         "params": [{"name": "query", "value": ""}, {"name": "kind", "value": ""}],
         "layer": [layer for layer in layers if layer is not None],
         "resolve": {"scale": {"color": "shared", "shape": "shared"}},

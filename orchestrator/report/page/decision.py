@@ -39,6 +39,8 @@ class Decision:
     """By which rule it was taken."""
     facts: tuple[Fact, ...]
     runner_up: Loser | None
+    without_recompute: Loser | None
+    """Why the control was not taken; None where it was, where there is none, and where it is the runner-up."""
     repeat: str | None
     """The command that measures the choice and its control again."""
     repeat_all: str | None
@@ -53,12 +55,14 @@ def decision(answer: Recommendation, commands: Commands) -> Decision:
     """What the recommendation says, in the order that a reader asks it."""
     group, chosen = answer.group, answer.chosen
     candidate = chosen if chosen is not None else group.control or group.lines[0]
+    second = runner_up(answer)
     return Decision(
         answer=answer,
         headline=_headline(answer),
         basis=_basis(answer),
         facts=tuple(_facts(answer, chosen)) if chosen is not None else (),
-        runner_up=runner_up(answer),
+        runner_up=second,
+        without_recompute=_control_loser(answer, second),
         repeat=repeat_candidate(candidate.candidate, candidate.decided, commands) if chosen is not None else None,
         repeat_all=repeat_group(group, commands),
     )
@@ -74,6 +78,14 @@ def runner_up(answer: Recommendation) -> Loser | None:
         return by_option[second]
     over = [loser for loser in answer.pick.losers if loser.why is Loss.OVER_TARGET and loser.option.step_ms is not None]
     return min(over, key=lambda loser: (loser.option.step_ms or 0.0, loser.option.name), default=None)
+
+
+def _control_loser(answer: Recommendation, second: Loser | None) -> Loser | None:
+    control = answer.group.control
+    if control is None or answer.chosen is None:
+        return None
+    found = next((loser for loser in answer.pick.losers if loser.option.name == control.text), None)
+    return None if found is None or found is second else found
 
 
 def _headline(answer: Recommendation) -> str:

@@ -64,6 +64,8 @@ def _decision(section: Section) -> Iterator[str]:
         yield f"- {escaped(fact.name)}: **{escaped(fact.value)}**{beside}"
     if decision.runner_up is not None:
         yield f"- Runner-up: {code(decision.runner_up.option.name)}: {escaped(decision.runner_up.text)}"
+    if decision.without_recompute is not None:
+        yield f"- Why not {code(decision.without_recompute.option.name)}: {escaped(decision.without_recompute.text)}"
     yield from (f"- Mind: {escaped(warning)}" for warning in decision.answer.warnings)
     if decision.answer.python:
         yield from ("", *_block("python", "\n".join(decision.answer.python)))

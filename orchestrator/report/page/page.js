@@ -91,32 +91,25 @@
     }));
   }
 
-  function pivot(rows, columns, values, unit) {
-    const known = new Map(values.map((one) => [one[0] + "\n" + one[1], one[2]]));
-    return rows.map((row) => [String(row), ...columns.map((column, place) => {
-      const size = known.get(row + "\n" + place);
-      return size === undefined ? "-" : (size / unit).toFixed(3);
-    })]);
-  }
-
-  // Numbers of the heat map are [rank, place of the stage, bytes]; those of the iterations [iteration, place, bytes].
-  async function chart(name, first, sizes, stages) {
+  // A grid has its sizes by row (a rank or an iteration) and stage, in steps of a thousandth of the unit they are shown in.
+  async function chart(name, first, grid) {
     const figure = document.querySelector('[data-figure="' + name + '"]');
-    const largest = Math.max(...sizes.map((one) => one[2]));
-    const unit = largest >= 1e9 ? 1e9 : 1e6;
-    const called = unit === 1e9 ? "GB" : "MB";
-    const rows = [...new Set(sizes.map((one) => one[0]))].sort((a, b) => a - b);
+    const called = grid.step === 1e6 ? "GB" : "MB";
+    const { rows, stages } = grid;
+    const largest = Math.max(...grid.sizes.flat());
     const spec = JSON.parse(JSON.stringify(data.templates[name]).replaceAll("UNIT", called));
-    spec.data = { values: sizes.map(([row, place, size]) => ({
-      [first]: row, stage: stages[place], peak: size / unit,
-      shown: size / unit >= 0.05 ? (size / unit).toFixed(1) : "~0",
+    spec.data = { values: rows.flatMap((row, line) => stages.flatMap((stage, place) => {
+      const size = grid.sizes[line][place];
+      return size === null ? [] : [{
+        [first]: row, stage, peak: size / 1000, shown: size >= 50 ? (size / 1000).toFixed(1) : "~0",
+      }];
     })) };
     if (name === "heat") {
       const numbered = rows.length <= data.most_numbered;
       spec.height = rows.length * (rows.length <= 8 ? 26 : numbered ? 20 : Math.max(3, Math.floor(640 / rows.length)));
       spec.encoding.x.sort = stages;
-      spec.layer[0].encoding.color.scale.domain = [0, largest / unit];
-      spec.layer[1].encoding.color.condition.test = "datum.peak > " + 0.6 * largest / unit;
+      spec.layer[0].encoding.color.scale.domain = [0, largest / 1000];
+      spec.layer[1].encoding.color.condition.test = "datum.peak > " + 0.6 * largest / 1000;
       if (!numbered) spec.layer.pop();
     } else {
       for (const channel of ["color", "strokeDash"]) {
@@ -127,7 +120,7 @@
       }
     }
     fillTable(figure.querySelector("table"), [first, ...stages.map((stage) => stage + " (" + called + ")")],
-      pivot(rows, stages, sizes, unit));
+      rows.map((row, line) => [String(row), ...grid.sizes[line].map((size) => size === null ? "-" : (size / 1000).toFixed(3))]));
     await draw(name, spec);
   }
 
@@ -152,10 +145,10 @@
     byId("candidate-heat").hidden = !one.heat;
     byId("candidate-history").hidden = !one.history;
     byId("memory-absent").hidden = Boolean(one.heat || one.history);
-    if (one.heat && data.templates.heat) await chart("heat", "rank", one.heat, one.heat_stages);
+    if (one.heat && data.templates.heat) await chart("heat", "rank", one.heat);
     if (one.history && data.templates.history) {
       byId("history-rank").textContent = one.history_rank === null ? "" : "Of rank " + one.history_rank + ", the hottest.";
-      await chart("history", "iteration", one.history, one.history_stages);
+      await chart("history", "iteration", one.history);
     }
   }
 

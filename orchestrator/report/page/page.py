@@ -12,17 +12,27 @@ import hashlib
 import importlib
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.report.figures.figure import Figure, vl_convert
 from orchestrator.report.figures.frontier import COLOURS, FAILED, KINDS, MEMORY, REFUSED
-from orchestrator.report.figures.stages import MOST_NUMBERED, heat_map, heat_map_spec, history, history_spec, in_order
+from orchestrator.report.figures.stages import (
+    MOST_NUMBERED,
+    heat_map,
+    heat_map_spec,
+    history,
+    history_spec,
+    in_order,
+    scale_of,
+)
 from orchestrator.report.figures.theme import DARK, LIGHT, SERIES, config, style_rules
 from orchestrator.report.page.content import Content
 from orchestrator.report.page.trials import Shown
 from orchestrator.report.text import plain
+from orchestrator.vocabulary.units import format_bytes
 
 _HERE = Path(__file__).parent
 _MOST_FAILURES = 60
@@ -75,6 +85,7 @@ def html(content: Content) -> str:
         phrases=_PHRASES,
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
+        size=format_bytes,
         heat=heat,
         history=through,
         policy=_policy([library, script], style),
@@ -104,25 +115,36 @@ def _data(content: Content, every: list[Shown], heat: Figure | None, through: Fi
 
 
 def _candidate(one: Shown) -> dict[str, Any]:
-    stages = in_order(cell.stage for cell in one.cells)
-    place = {stage: number for number, stage in enumerate(stages)}
-    later = in_order(str(row.stage) for iteration in one.history for row in iteration.stages)
-    later_place = {stage: number for number, stage in enumerate(later)}
+    cells = {(cell.rank, cell.stage): cell.allocated for cell in one.cells}
+    iterations = {
+        (iteration.number, str(row.stage)): row.peak_allocated
+        for iteration in one.history
+        for row in iteration.stages
+        if row.peak_allocated is not None
+    }
     return {
         "name": one.name,
         "place": plain(one.place),
         "settings": one.settings,
-        "heat_stages": [plain(stage) for stage in stages],
-        "heat": [[cell.rank, place[cell.stage], cell.allocated] for cell in one.cells] or None,
+        "heat": _grid(cells),
+        "history": _grid(iterations),
         "history_rank": one.history_rank,
-        "history_stages": later,
-        "history": [
-            [iteration.number, later_place[str(row.stage)], row.peak_allocated]
-            for iteration in one.history
-            for row in iteration.stages
-            if row.peak_allocated is not None
-        ]
-        or None,
+    }
+
+
+def _grid(sizes: Mapping[tuple[int, str], int]) -> dict[str, Any] | None:
+    """Sizes by row and stage, in whole thousandths of the unit that they are shown in, so that a page stays small."""
+    if not sizes:
+        return None
+    _, unit = scale_of(sizes.values())
+    step = unit // 1000
+    rows, stages = sorted({row for row, _ in sizes}), in_order(stage for _, stage in sizes)
+    known = {place: round(size / step) for place, size in sizes.items()}
+    return {
+        "step": step,
+        "stages": [plain(stage) for stage in stages],
+        "rows": rows,
+        "sizes": [[known.get((row, stage)) for stage in stages] for row in rows],
     }
 
 

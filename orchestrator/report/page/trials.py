@@ -16,13 +16,18 @@ from orchestrator.report.trial import NOT_STATED, setting_rows
 from orchestrator.store.memory_map import Cell, Executed
 from orchestrator.vocabulary.units import format_bytes
 
-MOST_CELLS = 60_000
+MOST_CELLS = 48_000
 """Cells of heat maps in one page: beyond, the coldest ranks of the largest jobs are left out, and the page says so."""
+
+MOST_POINTS = 36_000
+"""Points of the charts through the iterations in one page: beyond, every second, third, ... iteration is shown."""
 
 Setting = tuple[str, str, str, bool]
 """Name, requested, effective, and whether the framework made another value of one that was asked for."""
 
 _RECIPE = "recipe"
+_FIRST = 3
+"""Iterations that are always shown: memory settles in them."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Shown:
     """Ranks whose memory is not shown."""
     history: tuple[IterationRecord, ...] = ()
     history_rank: int | None = None
+    history_every: int = 1
+    """Beside the first iterations, only each so many-th is kept."""
     executed: Executed | None = None
 
     @property
@@ -63,17 +70,23 @@ def shown_lines(groups: Sequence[Group], chosen: Iterable[Line], memory: Memory)
     taken = set(map(id, chosen))
     total = sum(len(memory.cells.get(one.id, ())) for one in memory.executed.values())
     share = min(1.0, MOST_CELLS / total) if total else 1.0
+    points = sum(len(one.stages) for history in memory.histories.values() for one in history)
+    every = max(1, -(-points // MOST_POINTS))
     return [
-        [_shown(f"g{number}-{place}", line, memory, share, id(line) in taken) for place, line in enumerate(group.lines)]
+        [
+            _shown(f"g{number}-{place}", line, memory, (share, every), id(line) in taken)
+            for place, line in enumerate(group.lines)
+        ]
         for number, group in enumerate(groups)
     ]
 
 
-def _shown(key: str, line: Line, memory: Memory, share: float, is_chosen: bool) -> Shown:
+def _shown(key: str, line: Line, memory: Memory, kept_share: tuple[float, int], is_chosen: bool) -> Shown:
+    share, every = (1.0, 1) if is_chosen else kept_share
     row = line.decided
     executed = memory.executed.get((row.trial, row.attempt or ""))
     cells = list(memory.cells.get(executed.id, ())) if executed else []
-    kept = cells if is_chosen else _hottest(cells, share)
+    kept = _hottest(cells, share)
     history = memory.histories.get(executed.id, ()) if executed else ()
     return Shown(
         key=key,
@@ -84,8 +97,9 @@ def _shown(key: str, line: Line, memory: Memory, share: float, is_chosen: bool) 
         settings=tuple(_settings(row)),
         cells=tuple(kept),
         cells_left_out=len({cell.rank for cell in cells}) - len({cell.rank for cell in kept}),
-        history=tuple(history),
+        history=tuple(one for place, one in enumerate(history) if place < _FIRST or place % every == 0),
         history_rank=row.peak.rank if row.peak else None,
+        history_every=every if len(history) > _FIRST else 1,
         executed=executed,
     )
 

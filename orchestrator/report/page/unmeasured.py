@@ -60,8 +60,11 @@ def _of_entries(entries: Sequence[Shown]) -> Iterator[Gap]:
         yield Gap("The effective configuration: they ended before the framework had finished it.", _names(early))
     cut = [one.name for one in entries if one.cells_left_out]
     if cut:
-        yield Gap("Coldest ranks are left out of the heat maps, to keep this page small; the database has them.",
-                  _names(cut))  # fmt: skip
+        yield Gap("The coldest ranks are left out of these heat maps; the database has them.", _names(cut))
+    thinned = [one.name for one in entries if one.history_every > 1]
+    if thinned:
+        every = max(one.history_every for one in entries)
+        yield Gap(f"Of the iterations, only each {every}th is in these charts; the database has all.", _names(thinned))
 
 
 def _names(names: Sequence[str], most: int = 12) -> str:
