@@ -1,6 +1,6 @@
 """What one edge of a stage costs, with each meter that this machine has, hot and cold.
 
-Hot is a tight loop. Cold is what training sees: before each edge, more memory than the caches hold is written, and
+Hot is a tight loop. Cold is what training sees: before each edge, more memory than the caches hold is written, then
 other Python code runs. Each figure is the fastest and the median of rounds (a cold round is the median of its edges),
 in microseconds: recording, recording while paused, and for comparison a bare call of a Python function in the same run.
 With CUDA, also the parts that a reading is made of, and what torch's own `memory_stats` takes. The goal is that a step
@@ -102,11 +102,11 @@ class Others:
         self._document = {f"layer {index}": {"shape": [index, 2.5], "name": "x" * index} for index in range(200)}
 
     def run(self) -> None:
+        half = len(self._memory) // 2
+        self._memory[:half] = self._memory[half:]
         text = json.dumps(self._document, indent=1, sort_keys=True)
         words = sorted(re.findall(r"[a-z]+ \d+", text), key=lambda word: word[::-1])
         assert json.loads(text)[words[0]]
-        half = len(self._memory) // 2
-        self._memory[:half] = self._memory[half:]
 
 
 def timed(call: Callable[[], Any], edges_a_call: int = 1) -> dict[str, float]:

@@ -124,7 +124,7 @@ class BeaconWriter:
         # The edges' way to the map: an item of these is one aligned load or store.
         self._bytes = memoryview(self._map)
         self._sizes = self._bytes.cast("q")
-        self._seconds = self._bytes.cast("d")
+        self._floats = self._bytes.cast("d")
         self._iteration = 0
         self._map[_PRESENT_ROWS_AT:_ITERATIONS_AT] = _EMPTY_STAGES * 3
         _COUNTERS.pack_into(self._map, _COUNTERS_AT, _ABSENT, _ABSENT, 0.0, 0, _ABSENT)
@@ -143,9 +143,9 @@ class BeaconWriter:
         _AT.pack_into(self._map, _TIME_AT, time.time())
 
     def stage_at(self, code: int, at: float) -> None:
-        """The stage alone changed, at unix second `at`. The hot path's `at`."""
+        """The stage alone changed, at unix second `at`. For a hot path."""
         self._bytes[_STAGE_BYTE_AT] = code
-        self._seconds[_TIME_AT // 8] = at
+        self._floats[_TIME_AT // 8] = at
 
     def raise_flag(self, flag: int) -> None:
         """Set one of the `FLAG_` bits."""
@@ -179,6 +179,38 @@ class BeaconWriter:
             _ABSENT if steady_share is None else steady_share,
         )
 
+    def edge(
+        self,
+        code: int,
+        entries: int,
+        peak_allocated: int,
+        peak_reserved: int,
+        end_allocated: int,
+        end_reserved: int,
+        seconds: float,
+        next_code: int,
+        at: float,
+    ) -> None:
+        """A window of `code` ended, and the rank is in `next_code` from unix second `at`: `credit` and `stage_at`.
+
+        The hot path. Items of a memoryview, because they touch less memory than a struct's call does.
+        """
+        sizes, floats = self._sizes, self._floats
+        row = _FIRST_WINDOW + code * _WINDOW
+        if entries:
+            sizes[row] += entries
+        if peak_allocated > sizes[row + 1]:
+            sizes[row + 1] = peak_allocated
+        if peak_reserved > sizes[row + 2]:
+            sizes[row + 2] = peak_reserved
+        if end_allocated != _ABSENT:
+            sizes[row + 3] = end_allocated
+        if end_reserved != _ABSENT:
+            sizes[row + 4] = end_reserved
+        floats[row + 5] += seconds
+        self._bytes[_STAGE_BYTE_AT] = next_code
+        floats[_TIME_AT // 8] = at
+
     def credit(
         self,
         code: int,
@@ -192,21 +224,15 @@ class BeaconWriter:
         """Add one window to a stage's figures of the iteration that began last; before the first one, of set-up.
 
         Peaks join by maximum, entries and seconds by sum; ends replace. -1 says a size was not read, and changes none.
-        The hot path: `joined`, written out, storing only what changes.
         """
-        sizes = self._sizes
-        at = _FIRST_WINDOW + code * _WINDOW
-        if entries:
-            sizes[at] += entries
-        if peak_allocated > sizes[at + 1]:
-            sizes[at + 1] = peak_allocated
-        if peak_reserved > sizes[at + 2]:
-            sizes[at + 2] = peak_reserved
-        if end_allocated != _ABSENT:
-            sizes[at + 3] = end_allocated
-        if end_reserved != _ABSENT:
-            sizes[at + 4] = end_reserved
-        self._seconds[at + 5] += seconds
+        window = entries, peak_allocated, peak_reserved, end_allocated, end_reserved, seconds
+        offset = _PRESENT_ROWS_AT + code * _STAGE.size
+        _STAGE.pack_into(self._map, offset, *joined(_STAGE.unpack_from(self._map, offset), window))
+
+    def peaks(self) -> tuple[int, int]:
+        """The largest (allocated, reserved) of the windows since the iteration began; -1 where none was read."""
+        rows = list(_STAGE.iter_unpack(self._map[_PRESENT_ROWS_AT : _PRESENT_ROWS_AT + _STAGE_ROWS]))
+        return max(row[1] for row in rows), max(row[2] for row in rows)
 
     def begin_iteration(self, iteration: int) -> None:
         """Windows belong to `iteration` from here on (from 1); an iteration that is retried starts afresh."""
@@ -256,7 +282,7 @@ class BeaconWriter:
         )
 
     def close(self) -> None:
-        for view in (self._sizes, self._seconds, self._bytes):
+        for view in (self._sizes, self._floats, self._bytes):
             view.release()
         self._map.close()
 

@@ -28,10 +28,10 @@ from orchestrator.vocabulary import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_OUTRANKING = frozenset(
-    stage.code for stage in (Stage.GRAPH_CAPTURE, Stage.EVALUATE, Stage.CHECKPOINT_LOAD, Stage.CHECKPOINT_SAVE)
+_OUTRANKING = sum(
+    1 << stage.code for stage in (Stage.GRAPH_CAPTURE, Stage.EVALUATE, Stage.CHECKPOINT_LOAD, Stage.CHECKPOINT_SAVE)
 )
-"""Stages that keep what happens inside them: a forward of an evaluation is `evaluate`."""
+"""Stages that keep what happens inside them, one bit each: a forward of an evaluation is `evaluate`."""
 
 _now = time.perf_counter
 
@@ -55,8 +55,8 @@ class Recorder:
         self._first, self._last = window
         self.codes = [Stage.STARTUP.code]
         """The base's code, then those of the stages entered. Only read it."""
-        self._entries = [1]
-        """For each stage of the stack, 1 until its first window is credited."""
+        self._new = 1
+        """1 until the first window of the stage on top is credited. Those below have theirs: entering one ends it."""
         self._iteration = 0
         self._microbatch = 0
         self._peak_allocated = NOT_READ
@@ -89,15 +89,19 @@ class Recorder:
         if self.unwinding:
             self.handled()
         codes = self.codes
-        code = codes[-1]
-        if code in _OUTRANKING:
-            self._edge(started, code)
-            self._entries.append(0)
+        top = codes[-1]
+        kept = _OUTRANKING >> top & 1
+        code = top if kept else stage.code
+        if self._paused:
+            self._paused_edge(top, code, started)
         else:
-            code = stage.code
-            self._edge(started, code)
-            self._entries.append(1)
+            allocated, reserved, end, end_reserved = self.meter.edge()
+            seconds = started - self._window_from
+            self._beacon.edge(
+                top, self._new, allocated, reserved, end, end_reserved, seconds, code, self._unix + started
+            )
         codes.append(code)
+        self._new = 1 - kept
         self._calls += 1
         now = self._window_from = _now()
         self._seconds += now - started
@@ -109,33 +113,23 @@ class Recorder:
         if len(codes) == 1:
             self._surplus_leaves += 1
             return
-        self._edge(started, codes[-2])
-        del codes[-1], self._entries[-1]
+        top, code = codes[-1], codes[-2]
+        if self._paused:
+            self._paused_edge(top, code, started)
+        else:
+            allocated, reserved, end, end_reserved = self.meter.edge()
+            seconds = started - self._window_from
+            self._beacon.edge(
+                top, self._new, allocated, reserved, end, end_reserved, seconds, code, self._unix + started
+            )
+        del codes[-1]
+        self._new = 0
         self._calls += 1
         now = self._window_from = _now()
         self._seconds += now - started
 
-    def _edge(self, started: float, code: int) -> None:
-        """End the window of the stage on top at `started`; from here on the rank is in the stage of `code`."""
-        entries = self._entries
-        if self._paused:
-            self._paused_entries[self.codes[-1]] += entries[-1]
-        else:
-            allocated, reserved, end_allocated, end_reserved = self.meter.edge()
-            self._beacon.credit(
-                self.codes[-1],
-                entries[-1],
-                allocated,
-                reserved,
-                end_allocated,
-                end_reserved,
-                started - self._window_from,
-            )
-            if allocated > self._peak_allocated:
-                self._peak_allocated = allocated
-            if reserved > self._peak_reserved:
-                self._peak_reserved = reserved
-        entries[-1] = 0
+    def _paused_edge(self, top: int, code: int, started: float) -> None:
+        self._paused_entries[top] += self._new
         self._beacon.stage_at(code, self._unix + started)
 
     def stage(self, stage: Stage) -> Visit:
@@ -147,8 +141,20 @@ class Recorder:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with Visit(self, stage):
-                return function(*args, **kwargs)
+            # A `Visit`, written out: an object and three calls less.
+            depth = len(self.codes)
+            self.enter(stage)
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                self.passing(error)
+                self.return_to(depth - 1)
+                raise
+            if self.unwinding:
+                self.handled()
+            while len(self.codes) > depth:
+                self.leave()
+            return result
 
         return wrapped  # type: ignore[return-value]  # mypy cannot see that wraps keeps the signature
 
@@ -173,9 +179,8 @@ class Recorder:
         self._pause_or_resume(number)
         self._iteration = number
         self._microbatch = 0
-        self.codes[0] = Stage.BETWEEN_STEPS.code
-        self._entries[0] = 1
         self._beacon.begin_iteration(number)
+        self._rest_in(Stage.BETWEEN_STEPS.code)
         self._seconds_before = self._seconds
         self._arrive(started)
 
@@ -232,8 +237,7 @@ class Recorder:
         """The stage outside of all others: `teardown`, once training is over."""
         started = _now()
         self._close_window(started)
-        self.codes[0] = stage.code
-        self._entries[0] = 1
+        self._rest_in(stage.code)
         self._arrive(started)
 
     def running_peak(self) -> tuple[int, int]:
@@ -241,8 +245,8 @@ class Recorder:
 
         The device's own maximum is reset at every edge: a framework's memory report must be given this one.
         """
-        allocated, reserved = self.meter.peak()
-        return max(self._peak_allocated, allocated), max(self._peak_reserved, reserved)
+        (allocated, reserved), (credited, credited_reserved) = self.meter.peak(), self._beacon.peaks()
+        return max(self._peak_allocated, credited, allocated), max(self._peak_reserved, credited_reserved, reserved)
 
     def facts(self, **facts: Any) -> None:
         """Merge into the facts file, at once and whole, without secrets.
@@ -320,13 +324,30 @@ class Recorder:
         return len(self.codes) - 1
 
     def _close_window(self, started: float) -> None:
-        """End the window of the stage on top outside of the hot path: where edges are paused, its peak is kept."""
+        """End the window of the stage on top outside of the hot path. Where edges are paused, its peak still counts."""
+        allocated, reserved, end, end_reserved = self.meter.edge()
+        top = self.codes[-1]
         if self._paused:
-            allocated, reserved, _, _ = self.meter.edge()
-            self._peak_allocated = max(self._peak_allocated, allocated)
-            self._peak_reserved = max(self._peak_reserved, reserved)
-        self._edge(started, self.codes[-1])
-        self._flush_paused()
+            self._paused_entries[top] += self._new
+        else:
+            seconds = started - self._window_from
+            self._beacon.credit(top, self._new, allocated, reserved, end, end_reserved, seconds)
+        self._new = 0
+        for code, entries in enumerate(self._paused_entries):
+            if entries:
+                self._beacon.credit(code, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
+                self._paused_entries[code] = 0
+        credited, credited_reserved = self._beacon.peaks()
+        self._peak_allocated = max(self._peak_allocated, allocated, credited)
+        self._peak_reserved = max(self._peak_reserved, reserved, credited_reserved)
+
+    def _rest_in(self, code: int) -> None:
+        """The base is the stage of `code` from here on, and is entered."""
+        self.codes[0] = code
+        if len(self.codes) == 1:
+            self._new = 1
+        else:  # only a stage on top can be new
+            self._beacon.credit(code, 1, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
 
     def _arrive(self, started: float) -> None:
         """Say where the rank is now, and begin the next window. `started` is when this call of the recorder began."""
@@ -345,12 +366,6 @@ class Recorder:
             self._beacon.raise_flag(FLAG_PAUSED)
         paused = self._dear and self._first <= number <= self._last
         self._paused = paused or (self.alternate and number % 2 == 0)
-
-    def _flush_paused(self) -> None:
-        for code, entries in enumerate(self._paused_entries):
-            if entries:
-                self._beacon.credit(code, entries, NOT_READ, NOT_READ, NOT_READ, NOT_READ, 0.0)
-                self._paused_entries[code] = 0
 
     def _publish(self) -> None:
         retries, ooms = self.meter.retries_and_ooms()

@@ -194,23 +194,28 @@ def test_totals_and_rows_are_the_join_of_their_windows(
 ) -> None:
     total: dict[Stage, module.Figures] = {}
     rows: dict[int, dict[Stage, module.Figures]] = {}
+    iteration = 0
     nothing = (0, -1, -1, -1, -1, 0.0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "b"
         writer = BeaconWriter(path, 3)
-        for iteration, group in itertools.groupby(windows, key=lambda window: window[0]):
-            if iteration:
+        for number, group in itertools.groupby(windows, key=lambda window: window[0]):
+            if number:
+                iteration = number
                 writer.begin_iteration(iteration)
                 rows[iteration] = {}
             for _, stage, entries, sizes, seconds in group:
-                writer.credit(stage.code, entries, *sizes, float(seconds))
-                for row in (total, rows.get(iteration or max(rows, default=0), {})):
+                writer.edge(stage.code, entries, *sizes, float(seconds), Stage.BACKWARD.code, 12.5)
+                for row in (total, rows.get(iteration, {})):
                     row[stage] = module.joined(row.get(stage, nothing), (entries, *sizes, float(seconds)))
             if iteration:
                 writer.end_iteration(IterationRecord(iteration, 1.0))
         reader = BeaconReader(path)
     assert {row.stage: figures(row) for row in reader.stages()} == entered(total)
     assert {row.number for row in reader.iterations()} == {number for number in rows if number <= 3}
+    for iteration in reader.iterations():
+        assert {row.stage: figures(row) for row in iteration.stages} == entered(rows[iteration.number])
+    assert reader.last.stage is (Stage.BACKWARD if windows else Stage.STARTUP)
 
 
 def figures(row: StageMemory) -> module.Figures:

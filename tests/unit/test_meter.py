@@ -18,6 +18,7 @@ class Allocator:
         self.held = {"allocated_bytes": 10, "reserved_bytes": 20}
         self.most = dict(self.held)
         self.calls = 0
+        self.resets = 0
 
     def hold(self, allocated: int, reserved: int) -> None:
         self.held = {"allocated_bytes": allocated, "reserved_bytes": reserved}
@@ -31,6 +32,7 @@ class Allocator:
 
     def reset(self, device: int) -> None:
         assert device == 3
+        self.resets += 1
         self.most = dict(self.held)
 
 
@@ -54,6 +56,22 @@ def test_an_edge_asks_the_allocator_once(allocator: Allocator) -> None:
     assert meter.edge() == Reading(500, 700, 100, 700)
     assert allocator.calls == 1
     assert meter.edge() == Reading(100, 700, 100, 700)
+
+
+def test_a_peak_is_reset_only_where_something_was_freed_since(allocator: Allocator) -> None:
+    meter = CudaMeter()
+    allocator.hold(500, 700)
+    assert meter.edge() == Reading(500, 700, 500, 700)
+    assert allocator.resets == 0
+    allocator.hold(600, 700)
+    allocator.hold(100, 700)
+    assert meter.edge() == Reading(600, 700, 100, 700)
+    assert allocator.resets == 1
+    allocator.hold(100, 900)
+    allocator.hold(100, 700)
+    assert meter.edge() == Reading(100, 900, 100, 700)
+    assert meter.edge() == Reading(100, 700, 100, 700)
+    assert allocator.resets == 2
 
 
 def test_the_parts_say_the_same(allocator: Allocator) -> None:

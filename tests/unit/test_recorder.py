@@ -413,6 +413,26 @@ def test_the_first_state_of_an_optimizer_does_not_pause_a_cheap_recorder(
     assert not bench.read().flag(FLAG_PAUSED)
 
 
+def test_an_iteration_that_begins_inside_a_stage_counts_once_between_steps(bench: Bench) -> None:
+    recorder = bench.recorder
+    with recorder.stage(Stage.EVALUATE):
+        recorder.begin_iteration(1)
+        with recorder.stage(Stage.FORWARD):
+            pass
+    recorder.end_iteration(1.0)
+    entries = {row.stage: row.entries for row in bench.read().stages()}
+    assert entries == {Stage.STARTUP: 1, Stage.EVALUATE: 1, Stage.BETWEEN_STEPS: 1}
+
+
+def test_the_running_peak_is_that_of_every_iteration(bench: Bench) -> None:
+    for number, size in ((1, 100), (2, 900), (3, 300)):
+        bench.recorder.begin_iteration(number)
+        with bench.recorder.stage(Stage.FORWARD):
+            bench.meter.hold(size)
+            bench.meter.hold(-size)
+    assert bench.recorder.running_peak() == (900, 1800)
+
+
 def test_where_the_rank_is_stays_true_while_the_recorder_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
