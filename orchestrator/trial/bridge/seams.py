@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.trial.recorder import Recorder
+from orchestrator.trial.visit import Visit
 from orchestrator.vocabulary import Stage
 
 TRAINING = "megatron.bridge.training"
 CORE = "megatron.core"
 SCHEDULES = f"{CORE}.pipeline_parallel.schedules"
 BUCKETS = f"{CORE}.distributed.param_and_grad_buffer"
+_REPLAY = Stage.REPLAY.code
 
 
 class MissingSeamError(ImportError):
@@ -200,26 +202,27 @@ def _replay(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., A
     return wrapped
 
 
-class _Around:
-    """Another context manager, entered as a replay: nested ones are one replay."""
+class _Around(Visit):
+    """Another context manager, entered as a replay: nested ones are one replay. The most frequent of all edges."""
+
+    __slots__ = ("_inner",)
 
     def __init__(self, recorder: Recorder, inner: Any) -> None:
         self._recorder = recorder
         self._inner = inner
-        self._visit: Any = None
 
     def __enter__(self) -> Any:
-        if self._recorder.current is not Stage.REPLAY:
-            self._visit = self._recorder.stage(Stage.REPLAY)
-            self._visit.__enter__()
+        recorder = self._recorder
+        self._depth = len(recorder.codes)
+        if recorder.codes[-1] != _REPLAY:
+            recorder.enter(Stage.REPLAY)
         return self._inner.__enter__()
 
     def __exit__(self, *exception: Any) -> Any:
         try:
             return self._inner.__exit__(*exception)
         finally:
-            if self._visit is not None:
-                self._visit.__exit__(*exception)
+            super().__exit__(*exception)
 
 
 def _replace_te_recompute(place: Place, recorder: Recorder) -> None:
