@@ -45,8 +45,7 @@ def print_comparison(comparison: Comparison, stream: TextIO, *, side_by_side: bo
         early = [group.digest for group in comparison.groups if group.key.by_request]
         if early and len(early) < len(comparison.groups):
             print(
-                f"  {', '.join(early)}: ended before the framework had finished a configuration, so they match by what "
-                "was asked",
+                f"  {', '.join(early)}: no effective configuration, so they match by what was asked",
                 file=stream,
             )
 
@@ -105,13 +104,16 @@ def footnotes(group: Group) -> list[str]:
         notes.append(f"The control did not pass ({plain(group.control.label)}), so there are no deltas.")
     notes += _scope_notes(group)
     notes += _noise_notes(group)
-    notes += [_one_label_text(line, change) for line in group.lines for change in line.one_label]
+    controls = {line.text for line in group.lines if line.is_control}
+    # A label beside the control alone stands in its own row already.
+    beside = [(line, change) for line in group.lines for change in line.one_label if change.base not in controls]
+    notes += [_one_label_text(line, change) for line, change in beside]
     for line in group.lines:
         if first.origin != ORIGIN_PUBLISHED and line.decided.evidence and not line.decided.passed:
             notes.append(f"{plain(line.text)}: {_shortened(plain(line.decided.evidence[0]))}")
         notes += [f"{plain(line.text)}: {plain(note)}." for note in line.notes]
         if line.by_request:
-            notes.append(f"{plain(line.text)}: ended before it had an effective configuration; matched by its request.")
+            notes.append(f"{plain(line.text)}: has no effective configuration; matched by its request.")
     return notes
 
 

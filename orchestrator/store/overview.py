@@ -13,6 +13,10 @@ PLANNED = "planned"
 UNFINISHED = "unfinished"
 REJECTED = "rejected"
 ENDED = "ended"
+NO_OUTCOME = "no outcome"
+"""A published row whose source says none: there is no command that would bring one."""
+
+_STATE = f"CASE WHEN origin = 'published' AND state = '{UNFINISHED}' THEN '{NO_OUTCOME}' ELSE state END"
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class TrialLine:
 
 def trial_lines(connection: Connection, study: str) -> list[TrialLine]:
     """The trials of a study, in the order that they were asked in."""
-    columns = ", ".join(TrialLine.__dataclass_fields__)
+    columns = ", ".join(f"{_STATE} AS state" if name == "state" else name for name in TrialLine.__dataclass_fields__)
     query = text(f"SELECT {columns} FROM v_trials WHERE study = :study ORDER BY position, name")
     return [TrialLine(**row) for row in connection.execute(query, {"study": study}).mappings()]
 
@@ -89,9 +93,9 @@ def studies(connection: Connection, name: str | None = None) -> list[StudyProgre
     chosen, given = ("", {}) if name is None else (" WHERE name = :name", {"name": name})
     found = connection.execute(text("SELECT name, created_at FROM studies" + chosen), given).all()
     counts = text(
-        "SELECT study, state, label, COUNT(*) AS trials FROM v_trials"
+        f"SELECT study, {_STATE} AS state, label, COUNT(*) AS trials FROM v_trials"
         + ("" if name is None else " WHERE study = :name")
-        + " GROUP BY study, state, label"
+        + " GROUP BY study, origin, v_trials.state, label"
     )
     states: dict[str, Counter[str]] = {row.name: Counter() for row in found}
     labels: dict[str, Counter[str]] = {row.name: Counter() for row in found}
@@ -127,7 +131,7 @@ def running(connection: Connection, study: str | None = None) -> list[RunningTri
 
 def waiting(connection: Connection, study: str | None = None) -> list[WaitingTrial]:
     """Trials that have no outcome and do not run, in the order of their study."""
-    query = "SELECT study, name, trial, state FROM v_trials WHERE state IN ('pending', 'planned', 'unfinished')"
+    query = f"SELECT study, name, trial, state FROM v_trials WHERE {_STATE} IN ('pending', 'planned', 'unfinished')"
     if study is not None:
         query += " AND study = :name"
     found = connection.execute(text(query + " ORDER BY study, position"), {"name": study} if study else {})

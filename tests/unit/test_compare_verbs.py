@@ -54,6 +54,13 @@ def test_compare_prints_the_guides_table(database, capsys):
     assert "+1.99%" in line
 
 
+def test_published_rows_wait_for_nothing(database, capsys):
+    text = answer(capsys, "status", "published/llama3-70b-sft", "--db", database)[1]
+    assert "the same command" not in text
+    assert "unfinished" not in text.partition("\n")[2]
+    assert "no outcome" in text
+
+
 def test_studies_that_do_not_match_are_refused_with_the_fields(database, capsys):
     words = ["compare", "published/moonlight-16b", "published/nemotron-3-nano", "--db", database]
     assert main(words) == 2
@@ -100,6 +107,7 @@ def test_compare_collects_first_and_says_cpu(results, capsys):
     assert code == 0
     assert "device: cpu. These rows were measured on a CPU" in text
     assert "one label: mlp, moe = moe + mlp" in text
+    assert "one label: moe = [] + moe" not in text
 
 
 def test_a_trial_that_has_not_run_is_an_answer_of_its_own(results, capsys):
@@ -109,6 +117,17 @@ def test_a_trial_that_has_not_run_is_an_answer_of_its_own(results, capsys):
         write_plan(connection, new_plan("later", [row]))
     assert main(["compare", "f" * 20]) == 3
     assert "has run yet" in capsys.readouterr().err
+
+
+def test_a_trial_that_has_not_run_is_not_said_to_have_ended(results, capsys):
+    assert main(["collect"]) == 0
+    row = PlannedRow("f" * 20, "[mlp]", "mcore_cpu", 2, {"recompute_granularity": "selective"})
+    with open_store(results / "store.sqlite", write=True) as store, store.writing() as connection:
+        write_plan(connection, new_plan("demo", [row]))
+    text = answer(capsys, "compare", "demo", "--force-unmatched")[1]
+    assert "not run yet" in text
+    assert "ended before" not in answer(capsys, "compare", "demo")[1]
+    assert "ended before" not in text
 
 
 def test_compare_as_json_has_bytes_and_fractions(results, capsys):
