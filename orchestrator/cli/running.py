@@ -50,6 +50,10 @@ def submit(asked: Asked, plan: Plan) -> Running:
         )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
+        runs = sum(len(batch.trials) for batch in submitted.batches)
+        controls = runs - (len(plan.new) - len(taken))
+        if controls > 0:
+            note(f"{runs} runs: {controls} more of controls, to hold the trials against and to see how far they drift")
     taken |= {entry.trial for entry in plan.known if entry.label is None}
     if taken:
         running.others = [
