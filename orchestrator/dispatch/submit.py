@@ -22,6 +22,7 @@ from orchestrator.dispatch.cancel import ask_to_cancel
 from orchestrator.dispatch.launcher import Launcher
 from orchestrator.dispatch.liveness import (
     DRIVER_FILE,
+    FAILED,
     LOST,
     RUNNING,
     SUBMITTED,
@@ -91,8 +92,12 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
         submission = read_submission(batch_dir)
         if not (is_alive(batch_dir) if submission is None else submission.state in OPEN):
             continue
-        batch = read_batch(batch_dir)
         state = _driver_state(batch_dir)
+        try:
+            batch = read_batch(batch_dir)
+        except FormatError:  # its driver has read it, and lives
+            found.append(LiveBatch(batch_dir.name, "", frozenset(() if state is None else state.open_trials)))
+            continue
         trials = [trial.trial for trial in batch.trials] if state is None else state.open_trials
         found.append(LiveBatch(batch.batch, batch.study, frozenset(trials)))
     return found
@@ -118,21 +123,7 @@ def local_settings(
 def state_of(results_dir: Path, batch: str) -> DriverState:
     """What a batch's driver last said; of one that has said nothing, that it was submitted."""
     folder = layout.batch_dir(results_dir, batch)
-    state = _driver_state(folder)
-    if state is not None:
-        return state
-    listed = read_batch(folder)
-    return DriverState(
-        batch=batch,
-        pid=0,
-        pid_started=0,
-        host="",
-        started_at=listed.created_at,
-        heartbeat=listed.created_at,
-        state=SUBMITTED,
-        done=0,
-        total=len(listed.trials),
-    )
+    return _driver_state(folder) or _silent(folder)
 
 
 def submit_local(
@@ -218,9 +209,10 @@ def wait_for_end(results_dir: Path, batch: str, seconds: float) -> bool:
 
 
 def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> list[str]:
-    """End the attempts of local drivers that were killed, with what their ranks left; the batches it did that for.
+    """End the attempts of local drivers that died, with what their ranks left; the batches it did that for.
 
-    Such an attempt is cut short: its trial is open again.
+    Such an attempt is cut short: its trial is open again. A driver that failed by itself has said so, and left the
+    attempts that it was running without an end.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written.
@@ -229,11 +221,15 @@ def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> li
     with results_lock(results_dir):
         for batch_dir in batch_dirs(results_dir):
             state = _driver_state(batch_dir)
-            if state is None or state.state != RUNNING or read_submission(batch_dir) is not None or is_alive(batch_dir):
+            if state is not None and state.state != RUNNING and not state.current:
                 continue
+            if read_submission(batch_dir) is not None or is_alive(batch_dir):
+                continue
+            said = state or _silent(batch_dir)
             try:
-                close_attempts(results_dir, batch_dir, state.heartbeat, launcher or LocalLauncher())
-                write_json(batch_dir / DRIVER_FILE, dataclasses.replace(state, state=LOST, current=[], open_trials=[]))
+                close_attempts(results_dir, batch_dir, said.heartbeat, launcher or LocalLauncher())
+                end = said.state if said.state == FAILED else LOST
+                write_json(batch_dir / DRIVER_FILE, dataclasses.replace(said, state=end, current=[], open_trials=[]))
             except OSError as error:
                 raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
             buried.append(batch_dir.name)
@@ -253,15 +249,23 @@ def close_attempts(
     Raises:
         OSError: the results folder cannot be written.
     """
-    batch = read_batch(batch_dir)
-    for trial in dict.fromkeys(trial.trial for trial in batch.trials):
+    for trial in _trials_of(results_dir, batch_dir):
         for run_dir in attempts.attempt_dirs(results_dir, trial):
             record = attempts.read_attempt(run_dir)
-            if record is None or record.batch != batch.batch:
+            if record is None or record.batch != batch_dir.name:
                 continue
             attempts.close_lost(
                 run_dir, record, attempts.read_spec(run_dir), launcher, last_seen, scheduler, cancelled=cancelled
             )
+
+
+def _trials_of(results_dir: Path, batch_dir: Path) -> list[str]:
+    """The trials of a batch; of one that is damaged, every trial of the folder: their attempts say whose they are."""
+    try:
+        return list(dict.fromkeys(trial.trial for trial in read_batch(batch_dir).trials))
+    except FormatError:
+        runs = layout.runs_dir(results_dir)
+        return sorted(entry.name for entry in runs.iterdir()) if runs.is_dir() else []
 
 
 def batch_dirs(results_dir: Path) -> list[Path]:
@@ -298,6 +302,17 @@ def write_batch(batch: Batch) -> Path:
     layout.make_private_dir(batch_dir)
     write_json(batch_dir / layout.BATCH_FILE, batch)
     return batch_dir
+
+
+def _silent(batch_dir: Path) -> DriverState:
+    """The state of a driver that has said nothing that can be read: submitted when its batch was written."""
+    try:
+        listed = read_batch(batch_dir)
+    except FormatError:
+        created_at, total = (batch_dir / layout.BATCH_FILE).stat().st_mtime, 0
+    else:
+        created_at, total = listed.created_at, len(listed.trials)
+    return DriverState(batch_dir.name, 0, 0, "", created_at, created_at, SUBMITTED, done=0, total=total)
 
 
 def _driver_state(batch_dir: Path) -> DriverState | None:

@@ -2,7 +2,7 @@
 
 `config["fake"]`, or by its module's name the JSON in FAKE_TOLD (which is no part of a trial's identity), may say:
 `seconds` of every stage, and what `ranks` do in which `stage` of which `iteration`: `raise`, `exit`, `kill`,
-`kill_supervisor`, `hang`.
+`kill_supervisor`, `hang`, `eat` (memory).
 """
 
 from __future__ import annotations
@@ -54,4 +54,8 @@ def _do(told: dict[str, Any], rank: int, stage: Stage, iteration: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "kill_supervisor":
         os.kill(os.getppid(), signal.SIGKILL)
+    if what == "eat":
+        held = []
+        while True:
+            held.append(bytearray(os.urandom(1 << 20)) * 16)
     time.sleep(600)

@@ -53,6 +53,7 @@ class Allocation:
     nodes: str
     """As Slurm writes a list of nodes."""
     first_node: str
+    node_count: int
     cpus_per_node: int | None
 
     @classmethod
@@ -67,12 +68,13 @@ class Allocation:
         if not job_id or not nodes:
             raise LaunchError("no Slurm allocation is held here: SLURM_JOB_ID is not set")
         try:
-            first = run_slurm(["scontrol", "show", "hostnames", nodes]).split()[0]
+            names = run_slurm(["scontrol", "show", "hostnames", nodes]).split()
+            first = names[0]
         except (SlurmUnavailable, IndexError) as error:
             raise LaunchError(f"the nodes of job {job_id} cannot be told: {error}") from error
         cpus = environ.get("SLURM_JOB_CPUS_PER_NODE") or environ.get("SLURM_CPUS_ON_NODE") or ""
         counts = [int(count) for count in re.findall(r"(?:^|,)(\d+)", cpus)]
-        return cls(job_id, nodes, first, min(counts, default=None))
+        return cls(job_id, nodes, first, len(names), min(counts, default=None))
 
 
 class SlurmLauncher:
@@ -156,12 +158,13 @@ class SlurmLauncher:
         script = f'rm -rf -- "{self._prefix}"*; '
         if self._cluster.container.kind == "pyxis" and self._cluster.container.name is None:
             script += f"if command -v enroot >/dev/null; then enroot remove -f {container}; fi; "
-        return self._on_nodes(None, ["sh", "-c", f"{script}true"])
+        return self._on_nodes(self._allocation.node_count, ["sh", "-c", f"{script}true"])
 
-    def _on_nodes(self, nodes: int | None, command: list[str]) -> list[str]:
+    def _on_nodes(self, nodes: int, command: list[str]) -> list[str]:
         flags: dict[str, str | int | bool | None] = {
             "job-name": "orchestrator-gather",
             "nodes": nodes,
+            "ntasks": nodes,
             "ntasks-per-node": 1,
             "overlap": True,
             "mem": 0,
@@ -289,10 +292,11 @@ class SlurmStep:
             }
 
     def _accounted_step(self) -> Row | None:
+        """The step's row, once it says that the step failed: accounts lag, and may call it COMPLETED at first."""
         deadline = time.monotonic() + _ACCOUNTS_SECONDS
         while True:
             row = next((step for step in reversed(ask_for_steps(self._job_id)) if step.name == self._name), None)
-            if (row is not None and row.word != "RUNNING") or time.monotonic() > deadline:
+            if (row is not None and row.word not in ("RUNNING", "COMPLETED")) or time.monotonic() > deadline:
                 return row
             time.sleep(0.3)
 

@@ -73,6 +73,16 @@ class Bed:
         assert done.returncode == 0, done.stderr
 
 
+def memory_cgroup() -> str | None:
+    """The version of the memory cgroup that this machine lets its root write; None where there is none."""
+    for version, folder in (("v1", "/sys/fs/cgroup/memory"), ("v2", "/sys/fs/cgroup")):
+        control = {"v1": "memory.limit_in_bytes", "v2": "cgroup.subtree_control"}[version]
+        path = Path(folder)
+        if (path / control).exists() and os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY:
+            return version
+    return None
+
+
 def slurm(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
@@ -122,8 +132,8 @@ def hanging(*names: str) -> dict[str, Any]:
     return {name: {"stage": "forward", "iteration": 1, "what": "hang", "ranks": [0, 1, 2, 3]} for name in names}
 
 
-def running_trial(results: Path, batch: str) -> str | None:
-    """The name of the trial whose ranks have begun to train."""
+def running_trial(results: Path, batch: str, ranks: int = 4) -> str | None:
+    """The name of the trial all of whose ranks are in their forward."""
     state = read_driver_state(layout.batch_dir(results, batch))
     if state is None or not state.current:
         return None
@@ -132,7 +142,7 @@ def running_trial(results: Path, batch: str) -> str | None:
         ready = [beacon for beacon in beacons if BeaconReader(beacon).last.stage is Stage.FORWARD]
     except (FormatError, OSError):
         return None
-    return state.current[0].name if len(ready) == len(beacons) and ready else None
+    return state.current[0].name if len(ready) == ranks else None
 
 
 def ask(results: Path, name: str, **more: Any) -> Ask:
