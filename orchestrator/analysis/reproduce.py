@@ -12,6 +12,8 @@ from orchestrator.analysis.comparison import Group
 from orchestrator.analysis.paste import our_overrides
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
 
+SELECTIVE = "selective"
+
 _STUDY_FILES = {
     "moonlight-16b": "moonlight_16b_h100",
     "nemotron-3-nano": "nemotron3_nano_h100",
@@ -65,10 +67,8 @@ def repeat_candidate(candidate: Candidate, row: Row, commands: Commands) -> str 
     """
     if row.origin == ORIGIN_PUBLISHED:
         return _published(row)
-    settings = our_overrides(candidate)
-    if not commands.base or not settings:
-        return None
-    return f"{commands.run()} {settings}"
+    settings = _settings(candidate)
+    return commands.run(*settings) if commands.base and settings else None
 
 
 def repeat_group(group: Group, commands: Commands) -> str | None:
@@ -76,12 +76,20 @@ def repeat_group(group: Group, commands: Commands) -> str | None:
     first = group.first_row
     if first.origin == ORIGIN_PUBLISHED:
         return _published(first)
-    lists = [shlex.split(our_overrides(line.candidate)) for line in group.lines]
+    lists = [_settings(line.candidate) for line in group.lines]
     if not commands.base or not any(lists):
         return None
     return commands.run(f"study.candidates={_lists([one for one in lists if one])}").replace(
         PROGRAM, f"{PROGRAM} -m", 1
     )
+
+
+def _settings(candidate: Candidate) -> list[str]:
+    """Its recompute settings as overrides; a list that would be left over from the defaults is unset."""
+    settings = shlex.split(our_overrides(candidate))
+    if settings and candidate.recompute.granularity != SELECTIVE:
+        settings.append("recompute_modules=null")
+    return settings
 
 
 def _published(row: Row) -> str | None:

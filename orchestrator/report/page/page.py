@@ -13,6 +13,7 @@ import importlib
 import json
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def html(content: Content) -> str:
         EnvironmentFailure: the extra `report` is not installed.
     """
     jinja, markup = _jinja()
-    library = vl_convert().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    library = _library()
     first = content.first_shown()
     heat = _heat(first)
     through = _history(first)
@@ -184,6 +185,13 @@ def _json(value: Any) -> str:
 def _lines(value: Any) -> str:
     """Visible text, line by line."""
     return "" if value is None else "\n".join(plain(line) for line in str(value).split("\n"))
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and vega-embed as one script."""
+    bundle: str = vl_convert().javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle
 
 
 def _jinja() -> tuple[Any, Any]:

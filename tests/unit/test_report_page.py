@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from measured_rows import early_failure, row
+from report_rows import GB, content
+
+from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.published_tables import published_rows, published_tables
+from orchestrator.report.figures.frontier import kind_of
+from orchestrator.report.page import trials
+from orchestrator.report.page.markdown import pictures, report_markdown
+from orchestrator.report.page.page import html
+from orchestrator.vocabulary import Stage
+
+HOSTILE = [
+    "<script>window.pwned=1</script>",
+    "</script><script>window.pwned=1</script>",
+    '"><img src=x onerror="window.pwned=1">',
+    "<style>*{display:none}</style>",
+    "javascript:window.pwned=1",
+    "' onmouseover='window.pwned=1",
+    "<!--<script>",
+    "]]><svg onload=window.pwned=1>",
+    "{{ 7*7 }} {% raw %}",
+    "\u202eevil\u2028\x1b[31m",
+    "datum.constructor.constructor('window.pwned=1')()",
+    "&lt;b&gt; &amp; <b>",
+    "`code` | [link](javascript:alert(1)) **x**",
+]
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements, attributes and texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self.texts: list[str] = []
+        self._inside = ""
+        self._type: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self._inside, self._type = tag, dict(attrs).get("type")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script" and self._type is None:
+            self.scripts.append(data)
+        elif self._inside == "style":
+            self.styles.append(data)
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def attribute(self, tag: str, name: str) -> list[str | None]:
+        return [value for one, called, value in self.attributes if (one, called) == (tag, name)]
+
+    @property
+    def data(self):
+        return json.loads(next(text for text in self.texts if text.startswith('{"config"')))
+
+
+def study():
+    return [
+        row(peak=80 * GB, at=Stage.BACKWARD, hot=1),
+        row(["moe"], peak=50 * GB, step_ms=110.0, hot=1, at=Stage.FORWARD),
+        row(["mlp"], peak=55 * GB, step_ms=120.0),
+        row(["core_attn"], label="OOM-bwd", cause="device_oom", stage=Stage.REPLAY, rank=1, step_ms=None,
+            last_iteration=0, peak=79 * GB, evidence=("rank 1: CUDA out of memory",)),
+    ]  # fmt: skip
+
+
+def test_the_decision_answers_what_to_set_what_it_costs_and_why_the_runner_up_lost():
+    text = Page(html(content(study(), target_gb=60))).text
+    assert "Use this setting moe It is the fastest candidate that passed with every rank at or below 60.000 GB" in text
+    assert "50.000 GB on rank 1, in forward" in text
+    assert "Time against the control +10.00%" in text
+    assert "Runner-up mlp : fits, but its step takes 10.00 ms longer (+9.09%)" in text
+    assert "Why not recompute nothing? [] : peak 80.000 GB on rank 1 is over 60.000 GB" in text
+    assert 'cfg.model.recompute_modules = ["moe"]' in text
+    assert "python -m orchestrator study.name=demo" in text
+
+
+def test_where_nothing_qualifies_the_page_says_so_and_names_no_setting():
+    text = Page(html(content(study(), target_gb=10))).text
+    assert "Nothing qualifies: no candidate passed within 10.000 GB on every rank" in text
+    assert "Use this setting" not in text
+
+
+def test_each_failure_has_its_place_and_its_deciding_lines():
+    page = Page(html(content(study())))
+    assert "stopped in replay on rank 1, after 0 iterations; cause device_oom" in page.text
+    assert "rank 1: CUDA out of memory" in page.text
+    stopped = [
+        point
+        for layer in page.data["figures"]["frontier-0"]["layer"]
+        if layer.get("name") == "stopped"
+        for point in layer["data"]["values"]
+    ]
+    assert [(point["name"], point["peak"], point["label"]) for point in stopped] == [("core_attn", 79.0, "OOM-bwd")]
+
+
+def test_the_page_says_what_was_not_measured():
+    text = Page(html(content([row(["moe"]), early_failure(["mlp"]), row(["moe_act"], label=None, step_ms=None)]))).text
+    for said in (
+        "Candidates without a result yet. moe_act",
+        "Candidates that ended for a reason that says nothing of their memory. mlp",
+        "A control (selective with []): what recompute costs is not known.",
+        "Repeats: one run each, so scatter between runs is not known. moe",
+        "A GPU: these rows were measured on a CPU.",
+        "A memory target: none was given",
+    ):
+        assert said in text
+
+
+def test_a_grid_has_an_outcome_matrix_with_gaps_where_nothing_was_asked():
+    wide = {"parallelism": {"tp": 2}, "model": {"num_layers": 4}, "trainer": {"name": "mcore_cpu"}}
+    other = row(["moe"], effective_model={"tensor_model_parallel_size": 2}, trial="wide")
+    other = replace(other, requested=dict(other.requested) | wide)
+    made = content([row(), row(["moe"]), other])
+    assert made.matrix is not None
+    assert {name.split(",")[0] for name in made.matrix.columns} == {"tp=2", "tp=unset"}
+    cells = dict(made.matrix.rows)
+    assert [cell is None for cell in cells["[]"]].count(True) == 1
+    assert all(cell is not None and cell.label == "pass" for cell in cells["moe"])
+
+
+def test_every_candidate_has_its_memory_and_its_settings():
+    data = Page(html(content(study()))).data
+    assert len(data["candidates"]) == 4
+    one = data["candidates"]["g0-0"]
+    assert one["heat"] == {
+        "step": 10**6,
+        "stages": ["model_build", "forward", "optimizer_step"],
+        "rows": [0, 1],
+        "sizes": [[2000, 1000, 667], [1000, 667, 500]],
+    }
+    assert one["history"]["rows"] == [1, 2, 3]
+    assert ["recompute_modules", "[]", "[]", False] in one["settings"]
+
+
+def test_memory_of_a_large_job_is_left_out_from_its_coldest_ranks_and_the_page_says_so(monkeypatch):
+    monkeypatch.setattr(trials, "MOST_CELLS", 12)
+    made = content(study(), target_gb=60)
+    kept = {one.name: {cell.rank for cell in one.cells} for one in made.sections[0].shown}
+    assert kept["moe"] == {0, 1}
+    assert kept["mlp"] == {0}
+    assert any("coldest ranks" in gap.what for gap in made.gaps)
+
+
+def test_only_the_pages_own_scripts_and_style_may_run_and_nothing_is_loaded():
+    page = Page(html(content(study())))
+    (policy,) = [value or "" for value in page.attribute("meta", "content") if "default-src" in (value or "")]
+    directives = dict(part.split(" ", 1) for part in policy.split("; "))
+    assert directives["default-src"] == "'none'"
+    assert "unsafe" not in policy
+    for directive, texts in (("script-src", page.scripts), ("style-src", page.styles)):
+        hashes = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in texts}
+        assert set(directives[directive].split()) == hashes
+    assert not any(name == "src" for _, name, _ in page.attributes)
+    assert all((value or "").startswith("#") for value in page.attribute("a", "href"))
+    assert not any(name == "style" or name.startswith("on") for _, name, _ in page.attributes)
+    assert "link" not in page.tags
+
+
+def hostile_content(text: str):
+    rows = [
+        row(name=text, study=text, evidence=(text,), notes=(text,)),
+        row([text], label="OOM-fwd", evidence=(text,), stage=Stage.FORWARD, step_ms=None, notes=(text,)),
+    ]
+    rows = [
+        replace(
+            one,
+            requested=dict(one.requested) | {"model": {text: text}},
+            software={text: {"version": text}},
+            environment={text: text},
+            device_name=text,
+            outcome_text=text if one.step_ms is None else None,
+        )
+        for one in rows
+    ]
+    return content(rows, title=text, where=text)
+
+
+BENIGN = Page(html(hostile_content("plain")))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_markup_script_and_style_in_what_was_measured_stay_text(text):
+    page = Page(html(hostile_content(text)))
+    assert page.tags == BENIGN.tags
+    assert Counter(name for _, name, _ in page.attributes) == Counter(name for _, name, _ in BENIGN.attributes)
+    assert page.scripts == BENIGN.scripts
+    assert page.styles == BENIGN.styles
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
+def test_no_text_adds_an_element_to_the_page(text):
+    page = Page(html(hostile_content(f"x{text}")))
+    assert page.tags == BENIGN.tags
+    assert page.scripts == BENIGN.scripts
+
+
+@pytest.mark.parametrize("table", published_tables())
+def test_published_tables_have_a_page_with_their_source_and_the_study_that_repeats_them(table):
+    text = Page(html(content(published_rows(table)))).text
+    assert "published by their source" in text
+    assert re.search(r"python -m orchestrator -m study=\w+ cluster=slurm", text)
+
+
+def test_markdown_has_the_decision_the_table_and_pictures_beside_it():
+    made = content(study(), target_gb=60)
+    shown = pictures(made, "r")
+    text = report_markdown(made, compare(study()), shown)
+    assert "## Use `moe`" in text
+    assert "- Runner-up: `mlp`" in text
+    assert "| `core_attn` | OOM-bwd |" in text
+    assert [name for name in shown if f"]({name})" in text] == ["r-frontier-0.png", "r-stages.png"]
+    assert shown["r-stages.png"].png().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("text", ["```\n# x", "<b>x</b>", "[a](javascript:x)", "| a | b |"])
+def test_no_text_of_the_markdown_ends_its_block_or_cell(text):
+    made = hostile_content(text)
+    rows = [one.row for section in made.sections for one in section.shown]
+    lines = report_markdown(made, compare(rows), {}).splitlines()
+    assert "# x" not in lines
+    assert not any(line.lstrip("-# |*").startswith(("<b>", "[a]")) for line in lines)
+
+
+def test_a_candidate_is_of_one_kind():
+    made = content(study(), target_gb=60)
+    chosen = made.sections[0].decision.answer.chosen
+    kinds = {one.name: kind_of(one.line, chosen) for one in made.sections[0].shown}
+    assert kinds == {"[]": "control", "moe": "recommended", "mlp": "passed", "core_attn": "out of memory"}
