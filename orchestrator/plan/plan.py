@@ -50,6 +50,8 @@ class PlannedTrial:
     role: str = ROLE_TRIAL
     world_size: int | None = None
     is_control: bool = False
+    effective: Mapping[str, Any] | None = None
+    """What predictions read of the configuration that the framework finished; None where no recipe was asked."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -135,7 +137,8 @@ def make_plan(
     before = _by_request(known)
     entries = []
     for repeat in range(max(1, repeats)):
-        for candidate, findings, twin in judged:
+        for index, (candidate, findings, twin) in enumerate(judged):
+            verdict = verdicts[index] if verdicts is not None else None
             trial = trial_id(candidate, repeat, fingerprint)
             entry = PlannedTrial(
                 trial=trial,
@@ -146,6 +149,7 @@ def make_plan(
                 findings=findings,
                 world_size=world_size_of(candidate.request),
                 is_control=candidate.is_control,
+                effective=None if verdict is None else verdict.effective,
             )
             if any(finding.rejects(strict=strict) for finding in findings):
                 settled = _with(entry, Status.REJECTED, label=REJECTED)

@@ -28,7 +28,7 @@ FOLLOWS = f"orchestrator {__version__}, Megatron Core 0.16.1, Transformer Engine
 def predict_trial(
     trial: str, name: str, request: Mapping[str, Any], effective: Mapping[str, Any] | None = None
 ) -> Made | None:
-    """A trial's prediction; None where a recipe alone knows its sizes."""
+    """A trial's prediction; None where a recipe alone knows its sizes, and `effective` does not say them."""
     try:
         reading = read_job(request, effective)
         prediction = predict_memory(reading.job)
@@ -65,7 +65,8 @@ def keep_predictions(results_dir: Path, plan: Plan) -> int:
     """
     known = {made.trial for made in read_predictions(results_dir)}
     fresh = [entry for entry in plan.new if entry.trial not in known]
-    made = [one for entry in fresh if (one := predict_trial(entry.trial, entry.name, entry.request)) is not None]
+    tried = [predict_trial(entry.trial, entry.name, entry.request, entry.effective) for entry in fresh]
+    made = [one for one in tried if one is not None]
     if made:
         folder = results_dir / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

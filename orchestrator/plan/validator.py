@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate, canonical, trial_config
 from orchestrator.plan.installation import Installation, installation_of
 from orchestrator.plan.subject import world_size_of
 from orchestrator.plan.verdict import Revision, Verdict, revision_of
-from orchestrator.records.jsonfile import FormatError, read_json, write_json
-from orchestrator.records.layout import make_private_dir
+from orchestrator.predict.fields import READ
 from orchestrator.records.redact import redact_text
 
 MODULE = "orchestrator.trial.validate"
@@ -28,7 +28,6 @@ RESOLVER = "orchestrator.trial.bridge.resolve"
 """Builds the recipe itself and lets Bridge finish it: where Bridge can be imported, its word is the one that counts."""
 START_SECONDS = 120.0
 SECONDS_EACH = 0.25
-_KEPT = 50_000
 _CRASHES = 3
 
 
@@ -112,8 +111,8 @@ def _validate(
 ) -> Validation:
     digests = [_digest(candidate, module) for candidate in candidates]
     questions = dict(zip(digests, candidates, strict=True))
-    cache = _Cache.open(cache_dir, installation)
-    missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.answers}
+    cache = Answers.open(cache_dir, installation.key())
+    missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.by_digest}
     notes: list[str] = []
     if missing:
         notes += _ask(missing, installation, module, cache, timeout)
@@ -128,7 +127,7 @@ def default_cache_dir() -> Path:
 
 
 def _ask(
-    missing: Mapping[str, Candidate], installation: Installation, module: str, cache: _Cache, timeout: float | None
+    missing: Mapping[str, Candidate], installation: Installation, module: str, cache: Answers, timeout: float | None
 ) -> list[str]:
     """Fill the cache with answers; a candidate on which the process dies has none, and the rest is asked again."""
     waiting = dict(missing)
@@ -201,58 +200,8 @@ def _answers(output: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield answer["id"], answer
 
 
-@dataclass
-class _Cache:
-    """The answers of one installation, kept in one file; whatever cannot be read or written is only asked again."""
-
-    path: Path
-    answers: dict[str, dict[str, Any]]
-    software: dict[str, Any]
-
-    @classmethod
-    def open(cls, folder: Path, installation: Installation) -> _Cache:
-        path = folder / f"{installation.key()}.json"
-        try:
-            stored = read_json(path)
-        except (OSError, FormatError):
-            stored = {}
-        answers = stored.get("answers") if isinstance(stored, dict) else None
-        software = stored.get("software") if isinstance(stored, dict) else None
-        if not isinstance(answers, dict) or not isinstance(software, dict):
-            return cls(path, {}, {})
-        whole = {key: value for key, value in answers.items() if isinstance(value, dict) and "ok" in value}
-        return cls(path, whole, software)
-
-    def add(self, digest: str, answer: Mapping[str, Any]) -> None:
-        self.answers[digest] = {key: answer.get(key) for key in ("ok", "message", "open", "resolved")}
-        software = answer.get("software")
-        if isinstance(software, dict):
-            self.software = software
-
-    def verdict(self, digest: str) -> Verdict | None:
-        answer = self.answers.get(digest)
-        if answer is None:
-            return None
-        message = answer.get("message")
-        opened = answer.get("open") or ()
-        return Verdict(
-            ok=answer["ok"] is True,
-            message=str(message) if message else None,
-            open=tuple(str(item) for item in opened) if isinstance(opened, list) else (),
-            software=self.software,
-            resolved=answer.get("resolved") or {},
-        )
-
-    def save(self) -> list[str]:
-        newest = dict(list(self.answers.items())[-_KEPT:])
-        try:
-            make_private_dir(self.path.parent)
-            write_json(self.path, {"software": self.software, "answers": newest})
-        except OSError as error:
-            return [f"the framework's answers could not be kept in {self.path.parent} ({error.strerror or error})"]
-        return []
-
-
 def _digest(candidate: Candidate, module: str) -> str:
     asked = [module, candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
+    if module == RESOLVER:  # a release that predicts from more settings asks again
+        asked.append({section: sorted(names) for section, names in READ.items()})
     return hashlib.sha256(canonical(asked).encode()).hexdigest()[:32]

@@ -41,6 +41,8 @@ class Verdict:
     software: Mapping[str, Any] = field(default_factory=dict)
     resolved: Mapping[str, Any] = field(default_factory=dict)
     """What a recipe turned out to mean: `parallelism`, `training` and `environment`, where one was asked."""
+    effective: Mapping[str, Any] | None = None
+    """What predictions read of the configuration that the framework finished, where a recipe was asked."""
 
 
 def revision_of(software: Mapping[str, Any]) -> Revision | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +13,12 @@ import pytest
 from orchestrator.config.compose import compose
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.predictions import FOLDER, keep_predictions, predict_trial, read_predictions
+from orchestrator.predict import build
+from orchestrator.predict.fields import READ, only_read
 from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, summarise
+from orchestrator.predict.read import read_effective
+
+DATA = Path(__file__).parent.parent / "data"
 
 
 def made(trial: str, peak: int, **stages: int) -> Made:
@@ -20,7 +27,7 @@ def made(trial: str, peak: int, **stages: int) -> Made:
 
 def plan_of(*trials: str, **settings: Any) -> Plan:
     request = compose(["recompute=control", *(f"{key}={value}" for key, value in settings.items())])
-    entries = [SimpleNamespace(trial=trial, name="control", request=request) for trial in trials]
+    entries = [SimpleNamespace(trial=trial, name="control", request=request, effective=None) for trial in trials]
     return cast("Plan", SimpleNamespace(new=entries))
 
 
@@ -67,3 +74,38 @@ def test_a_file_that_is_no_prediction_is_left_out(tmp_path: Path) -> None:
 
 def test_a_recipe_whose_sizes_nobody_knows_is_not_predicted() -> None:
     assert predict_trial("one", "control", compose(["trainer=bridge", "model=nemotron3_nano"])) is None
+
+
+def test_a_recipe_that_was_asked_is_predicted_from_what_it_answered(tmp_path: Path) -> None:
+    """One answer serves every candidate: what it recomputes is the request's."""
+    answer = json.loads((DATA / "h200_recorded_moonlight16L.jsonl").read_text().splitlines()[0])["effective"]
+    entries = [
+        SimpleNamespace(
+            trial=trial,
+            name=trial,
+            request=compose(["study=moonlight_16l_1gpu", f"recompute_modules=[{modules}]"]),
+            effective=only_read(answer),
+        )
+        for trial, modules in (("one", ""), ("two", "moe"))
+    ]
+    assert keep_predictions(tmp_path, cast("Plan", SimpleNamespace(new=entries))) == 2
+    one, two = sorted(read_predictions(tmp_path), key=lambda made: made.trial)
+    # An H200 measured 69.14 and 47.68 GB.
+    assert one.stages["forward"] == pytest.approx(69.14e9, rel=0.01)
+    assert two.stages["forward"] == pytest.approx(47.68e9, rel=0.01)
+
+
+def test_what_is_kept_of_an_answer_predicts_what_the_whole_answer_does() -> None:
+    for line in (DATA / "h200_recorded_moonlight16L.jsonl").read_text().splitlines():
+        effective = json.loads(line)["effective"]
+        assert read_effective(only_read(effective), 1) == read_effective(effective, 1)
+        assert len(json.dumps(only_read(effective))) < 5000
+
+
+def test_every_setting_that_a_prediction_reads_is_kept_of_an_answer() -> None:
+    """Whatever the builder asks a section for, for any kind of model, has its name in the list."""
+    source = Path(build.__file__).read_text()
+    asked = set(re.findall(r"(?:model|optimizer|ddp|fields)\.get\(\s*\"(\w+)\"", source))
+    asked |= set(re.findall(r"_(?:integer|positive)\(\w+(?:\.\w+)?, \"(\w+)\"", source))
+    assert len(asked) > 70
+    assert asked <= frozenset().union(*READ.values())

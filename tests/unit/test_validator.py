@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.installation import Installation, installation_of
 from orchestrator.plan.validator import validate
@@ -150,3 +151,21 @@ def test_a_cache_that_cannot_be_written_costs_only_a_note(tmp_path: Path, asked:
     result = validate(candidates([]), interpreter(tmp_path), cache_dir=tmp_path / "file" / "cache")
     assert result.verdicts[0] is not None
     assert "could not be kept" in result.notes[0]
+
+
+def test_what_a_recipe_meant_is_kept_for_predictions_and_stored_once(tmp_path: Path) -> None:
+    kept = Answers.open(tmp_path / "cache", "one")
+    model = {"hidden_size": 64, "q_lora_rank": None, "init_method_std": 0.02}
+    for digest, modules in (("a", []), ("b", ["moe"])):
+        effective = {"model": {**model, "recompute_modules": modules}, "logger": {"x": 1}}
+        kept.add(digest, {"ok": True, "resolved": {"parallelism": {}, "x": 1}, "effective": effective})
+    kept.add("c", {"ok": True, "resolved": None, "effective": {"model": model}})
+    assert kept.save() == []
+    again = Answers.open(tmp_path / "cache", "one")
+    found = [again.verdict(digest) for digest in ("a", "b", "c")]
+    assert [verdict and verdict.effective for verdict in found] == [
+        {"model": {"hidden_size": 64, "q_lora_rank": None, "recompute_modules": []}},
+        {"model": {"hidden_size": 64, "q_lora_rank": None, "recompute_modules": ["moe"]}},
+        None,
+    ]
+    assert len(again.jobs) == 1
