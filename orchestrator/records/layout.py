@@ -60,10 +60,17 @@ def facts_file(beacon_dir: Path, rank: int) -> Path:
 
 
 def make_private_dir(path: Path) -> None:
-    """Create a folder, and its parents, that only this user can enter."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        path.chmod(0o700)
+    """Have a folder; what of it is missing, parents included, is created so that only this user can enter.
+
+    A folder that is there keeps its mode, which may be somebody's choice (/tmp, a project's folder): `check_private`
+    says whether it can be trusted.
+    """
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def new_attempt_dir(results_dir: Path, trial: str) -> Path:

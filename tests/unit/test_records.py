@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -203,6 +204,24 @@ def test_a_folder_that_others_can_write_is_not_trusted(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").chmod(0o770)
     with pytest.raises(layout.UntrustedFolderError, match="chmod go-w"):
         layout.check_private(tmp_path / "a" / "b")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
+def test_every_folder_that_is_created_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        attempt = layout.new_attempt_dir(tmp_path / "results", "trial")
+    finally:
+        os.umask(before)
+    for folder in (attempt, attempt.parent, layout.runs_dir(tmp_path / "results"), tmp_path / "results"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    layout.make_private_dir(tmp_path)
+    layout.make_private_dir(tmp_path / "inside")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
 def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
