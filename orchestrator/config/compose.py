@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from orchestrator.config.errors import UsageError
 from orchestrator.config.overrides import first_line, is_group, parsed
 from orchestrator.config.schema import RECIPE, RECOMPUTE_KEYS
 from orchestrator.config.typecheck import checked
+from orchestrator.vocabulary.units import GB
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -192,6 +194,17 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
     ):
         if isinstance(value, (int, float)) and not value > 0:
             raise UsageError(f"{setting} must be above zero, not {value:g}.")
+        if value == math.inf:
+            raise UsageError(f"{setting} must be a finite number, or null for no limit.")
+    limit = trainer["memory_limit_gb"]
+    if limit is not None and limit * GB >= 2**63:
+        raise UsageError(
+            f"trainer.memory_limit_gb={limit:g} is more bytes than 64 bits can count; null means no limit."
+        )
+    if request["cluster"]["retries"] < 0:
+        raise UsageError(f"cluster.retries must be zero or more, not {request['cluster']['retries']}.")
+    if not request["study"]["name"].strip():
+        raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
     return request
 
 

@@ -66,6 +66,12 @@ def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Com
             whole = _with_candidate(point, candidate, number, overrides, composer)
             points.append(whole)
             requests.append(_composed_candidate(composer, whole, number))
+    count = len(requests) * max(request["study"]["repeats"] for request in requests)
+    if count > MOST_POINTS:
+        raise UsageError(
+            f"{len(requests)} candidates with study.repeats={requests[0]['study']['repeats']} are {count} trials; "
+            f"{MOST_POINTS} is the most that one command takes."
+        )
     names = names_of([point.settings for point in points], requests)
     return [
         Composed(name, point.overrides, request) for name, point, request in zip(names, points, requests, strict=True)

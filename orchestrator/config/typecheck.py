@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from typing import Any, Literal
@@ -182,8 +183,20 @@ def _checked_value(kind: Any, value: Any, where: str) -> Any:
     for option in options:
         found, result = _as_option(option, value, where)
         if found:
+            _refuse_boundless(result, where)
             return result
     raise UsageError(f"{where} must be {_described(options)}, not {_shown(value)}.{_hint(options, value, where)}")
+
+
+def _refuse_boundless(value: Any, where: str) -> None:
+    """Numbers that no record and no database can hold: JSON has no infinity, and a column has 64 bits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{where} must be a finite number, not {value}.")
+    if isinstance(value, int) and not -_WHOLE_NUMBERS <= value < _WHOLE_NUMBERS:
+        raise UsageError(f"{where} must be a whole number of 64 bits, not {value}.")
+
+
+_WHOLE_NUMBERS = 2**63
 
 
 def _as_option(option: Any, value: Any, where: str) -> tuple[bool, Any]:

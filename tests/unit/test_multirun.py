@@ -86,6 +86,7 @@ def test_a_file_may_declare_axes_as_hydras_own_sweeper_reads_them(tmp_path: Path
         (["training.seed=range(1,1)"], "the grid is empty"),
         (["training.seed=range(1,3,0)"], "zero"),
         (["training.seed=range(1,1000000)"], "20000 is the most"),
+        (["recompute_modules=[],[mlp]", "study.repeats=1000000000"], "are 2000000000 trials; 20000 is the most"),
         (["training.seed=interval(1,2)"], "use range(start,stop,step)"),
         (["model=glob(nothing*)"], "matches nothing"),
         (["trainer.environment.A=x,y"], "unquoted comma"),
