@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, bindparam, update
+from sqlalchemy.exc import DataError
 
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, read_json
@@ -121,6 +122,9 @@ class Intake:
                 yield connection
                 _remember(connection, [(seen, None)])
                 return
+        except (OverflowError, DataError) as error:  # a number that no column can hold
+            said = error.orig if isinstance(error, DataError) else error
+            problem = f"{seen.path}: {' '.join(str(said).split())}"
         except (OSError, ValueError, RecursionError) as error:
             problem = " ".join(str(error).split())
         self._collected.problems.append(Problem(seen.path, problem))

@@ -165,7 +165,9 @@ def _read_spec(run_dir: Path) -> TrialSpec | None:
     if not path.exists():
         return None
     layout.check_private(path)
-    return decode(TrialSpec, read_json(path), str(path))
+    spec = decode(TrialSpec, read_json(path), str(path))
+    check_numbers((spec.world_size, spec.train_iters, *spec.steady_window), str(path))
+    return spec
 
 
 def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:

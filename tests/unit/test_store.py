@@ -25,7 +25,7 @@ from orchestrator.store.find_study import find_study
 from orchestrator.store.merge import merge
 from orchestrator.store.models import Base
 from orchestrator.store.overview import running, studies, trial_lines, waiting
-from orchestrator.store.plans import PlannedRow, PlanRecord, known_results, record_plan, trials_with_prefix
+from orchestrator.store.plans import PlannedRow, PlanRecord, known_results, new_plan, record_plan, trials_with_prefix
 from orchestrator.store.reclassify import reclassify
 from orchestrator.store.schema import REVISIONS
 from orchestrator.vocabulary import Stage
@@ -185,6 +185,29 @@ def test_unreadable_files_are_named_and_hold_up_nothing_else(store: Store, resul
     assert collect(store, results).updated == 1
     assert outcomes(store)[MLP] == ("ended", "pass")
     assert len(open_problems(store)) == 2
+
+
+@pytest.mark.parametrize("file", ["plan", "batch", "spec"])
+def test_a_number_that_no_column_can_hold_is_a_problem_of_its_file_alone(
+    store: Store, results: Path, file: str
+) -> None:
+    recorded.demo(results)
+    one = PlannedRow("e" * 20, "x", "mcore_cpu", 2, {}, "new", steady_window=(1, 2), train_iters=2**70)
+    huge = replace(recorded.batch_trial("f" * 20, ["mlp"]), train_iters=2**70)
+    if file == "plan":
+        path = results / "plans" / "p.json"
+        layout.make_private_dir(path.parent)
+        recorded.write(path, new_plan("demo", [one]))
+    elif file == "batch":
+        path = recorded.write_batch(results, replace(recorded.batch(results, [huge]), batch="f" * 12))
+    else:
+        path = recorded.write_attempt(results, huge)
+    found = collect(store, results)
+    assert found.new == 3
+    assert [(problem.path.startswith(str(path)), "plan" in problem.path) for problem in found.problems] == [
+        (True, file == "plan")
+    ]
+    assert outcomes(store)[CONTROL] == ("ended", "pass")
 
 
 @pytest.mark.parametrize(
