@@ -139,9 +139,10 @@ def waiting(connection: Connection, study: str | None = None) -> list[WaitingTri
 
 
 def unsettled(connection: Connection) -> list[str]:
-    """The folders of batches that were handed over and have not been said to have ended."""
+    """The folders of batches that were handed over and have not been said to have ended, or have said nothing."""
     states = "('submitting', 'submitted', 'running')"
-    return list(connection.execute(text(f"SELECT folder FROM batches WHERE state IN {states}")).scalars())
+    query = f"SELECT folder FROM batches WHERE folder <> '' AND (state IS NULL OR state IN {states})"
+    return list(connection.execute(text(query)).scalars())
 
 
 def results_dirs(connection: Connection) -> list[str]:

@@ -220,6 +220,50 @@ def test_a_killed_driver_takes_its_ranks_along_and_its_trial_is_open_again(resul
     assert bury_dead_batches(results) == []
 
 
+@pytest.mark.parametrize("damaged", ["batch.json", "driver.json"])
+def test_a_killed_driver_is_buried_also_where_a_file_of_its_batch_is_damaged(results: Path, damaged: str) -> None:
+    batch_dir = start(results, trial("t", stage="forward", iteration=1, what="hang", ranks=[0, 1]))
+    until(lambda: stage_of(results, "t") is Stage.FORWARD)
+    state = read_driver_state(batch_dir)
+    assert state is not None
+    os.kill(state.pid, signal.SIGKILL)
+    until(lambda: not processes_of(results), seconds=5.0)
+    (batch_dir / damaged).write_text("{ torn")
+    assert bury_dead_batches(results) == ["b1"]
+    folder, record = last_attempt(results, "t")
+    assert record.cut_short == "driver_lost"
+    spec = read_spec(folder)
+    assert spec is not None
+    assert not Path(spec.beacon_dir).exists()
+    assert bury_dead_batches(results) == []
+
+
+def test_a_driver_killed_before_its_first_word_leaves_nothing_waiting(results: Path) -> None:
+    batch = Batch("b1", "study", time.time(), str(results), [trial("t")], {"kind": "local"})
+    batch_dir = write_batch(batch)
+    assert bury_dead_batches(results) == ["b1"]
+    state = read_driver_state(batch_dir)
+    assert state is not None
+    assert (state.state, state.open_trials) == ("lost", [])
+
+
+def test_what_a_failed_driver_was_running_gets_an_end_too(results: Path) -> None:
+    batch_dir = start(results, trial("t", stage="forward", iteration=1, what="hang", ranks=[0, 1]))
+    until(lambda: stage_of(results, "t") is Stage.FORWARD)
+    (batch_dir / "cancel.json").mkdir()  # what a driver cannot read makes it fail
+    assert wait_for_end(results, "b1", 30)
+    state = read_driver_state(batch_dir)
+    assert state is not None
+    assert state.state == "failed"
+    assert bury_dead_batches(results) == ["b1"]
+    _, record = last_attempt(results, "t")
+    assert record.ended_at is not None
+    after = read_driver_state(batch_dir)
+    assert after is not None
+    assert (after.state, after.error) == ("failed", state.error)
+    assert bury_dead_batches(results) == []
+
+
 def test_a_second_driver_of_a_batch_does_only_what_the_first_left(results: Path) -> None:
     batch_dir = start(results, trial("a"), trial("t", stage="forward", iteration=1, what="hang"))
     until(lambda: stage_of(results, "t") is Stage.FORWARD)
