@@ -84,7 +84,9 @@ def studies_table(studies: Sequence[StudyProgress]) -> Table:
             *(study.states.get(state, 0) for state in (REJECTED, "running", PENDING, PLANNED, UNFINISHED)),
         ]
         rows.append((plain(study.name), *(str(count) if count else "-" for count in counts)))
-    return Table("", tuple(Column(name, right=name != "study") for name in columns), tuple(rows))
+    # Counts that are nowhere above zero need no column on a terminal.
+    headers = [Column(name, right=place > 0, spare=max(0, place - 3)) for place, name in enumerate(columns)]
+    return Table("", tuple(headers), tuple(rows))
 
 
 def running_lines(trials: Sequence[RunningTrial], now: float) -> list[str]:
@@ -124,7 +126,7 @@ def trials_table(trials: Sequence[TrialLine]) -> Table:
     """One row a trial of a study, in the order that it was asked in."""
     columns = (
         Column("trial"),
-        Column("name"),
+        Column("name", wrap=True),
         Column("outcome"),
         Column("iteration", right=True),
         Column("allocated", right=True),

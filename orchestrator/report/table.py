@@ -8,6 +8,7 @@ from typing import TextIO
 
 ABSENT = "-"
 _GAP = 2
+_NARROWEST = 8
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,18 @@ def _least_width(table: Table, place: int) -> int:
 
 
 def _widths(table: Table, room: int) -> list[int]:
-    """The least width of each column, and what is left over for the columns that would use it, from the left."""
+    """The least width of each column, and what is left over for the columns that would use it, from the left.
+
+    Where even that is too much, columns of text are folded, the widest first: a number in two pieces is no number.
+    """
     places = range(len(table.columns))
     widths = [_least_width(table, place) for place in places]
+    texts = [place for place in places if not table.columns[place].right]
+    while texts and sum(widths) + _GAP * len(widths) - 1 > room:
+        widest = max(texts, key=lambda place: widths[place])
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
     left = room - sum(widths) - _GAP * len(widths)
     for place in places:
         wish = max(len(text) for text in (table.columns[place].header, *(row[place] for row in table.rows)))

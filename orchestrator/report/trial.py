@@ -179,11 +179,11 @@ def _iteration_table(attempt: AttemptDetail) -> Table:
 def _rank_table(attempt: AttemptDetail) -> Table:
     columns = (
         Column("rank", right=True),
-        Column("host"),
+        Column("host", spare=1),
         Column("ended"),
         Column("last in, iteration"),
         Column("allocated", right=True),
-        Column("reserved", right=True),
+        Column("reserved", right=True, spare=2),
         Column("exception"),
     )
     ranks = sorted(attempt.ranks, key=lambda one: (one.rank != attempt.rank, -(one.peak_allocated or 0), one.rank))
