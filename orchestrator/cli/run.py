@@ -66,6 +66,7 @@ def _plan(asked: Asked) -> Plan:
 
 def _show_plan(asked: Asked, *, as_json: bool) -> int:
     """The plan and nothing else: neither a folder nor a row is written."""
+    from orchestrator.plan.forecast import forecasts
     from orchestrator.report import plan as text
     from orchestrator.report.scripts import planned_scripts
     from orchestrator.store.database import open_store
@@ -77,10 +78,11 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
     except StoreMissing:
         plan = plan_of(asked, None)
     scripts = planned_scripts(plan, asked.results_dir)
+    predicted = forecasts(plan)
     if as_json:
-        print(json.dumps(text.as_json(plan, scripts), indent=1, allow_nan=False))
+        print(json.dumps(text.as_json(plan, scripts, predicted), indent=1, allow_nan=False))
     else:
-        for line in text.whole(plan, scripts):
+        for line in text.whole(plan, scripts, predicted):
             print(line)
     return 0 if plan.new or plan.known else UsageError.exit_code
 

@@ -131,7 +131,7 @@ def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any]) -> Rea
     model |= {key: request.get(key) for key in _RECOMPUTE if request.get(key) != _RECIPE}
     if request.get(_RECOMPUTE[0]) == _RECIPE:
         assumed.append("recompute settings are the recipe's: none was taken")
-    model["seq_length"] = training["seq_length"]
+    model["seq_length"] = training.get("seq_length")
     distributed = trainer.get("use_distributed_optimizer")
     sections = Sections(
         model=model,

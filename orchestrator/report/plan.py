@@ -8,8 +8,12 @@ from typing import Any
 
 from orchestrator.plan.candidate import group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
+from orchestrator.plan.forecast import Forecast, total_hours
 from orchestrator.plan.plan import Plan, PlannedTrial, Status
+from orchestrator.predict.hours import Hours
+from orchestrator.predict.verdict import Range
 from orchestrator.report.text import plain
+from orchestrator.vocabulary.units import format_bytes
 
 MOST_LISTED = 40
 """Trials that are listed one a line; a longer list is summarised by shape."""
@@ -76,17 +80,29 @@ def detail_lines(plan: Plan) -> list[str]:
     return lines + [f"note: {plain(note)}" for note in plan.notes]
 
 
-def entry_lines(plan: Plan) -> list[str]:
-    """Every trial with what would be done about it; of a big plan, what would run by shape."""
+def entry_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> list[str]:
+    """Every trial with what would be done about it and what it should need; of a big plan, what would run by shape."""
     if len(plan.entries) > MOST_LISTED:
         return _shape_lines(plan)
     width = max((len(plain(entry.name)) for entry in plan.entries), default=0)
-    return [f"  {entry.trial}  {plain(entry.name):<{width}}  {_fate(entry)}".rstrip() for entry in plan.entries]
+    return [
+        f"  {entry.trial}  {plain(entry.name):<{width}}  {_fate(entry, predicted or {})}".rstrip()
+        for entry in plan.entries
+    ]
 
 
-def cost_lines(plan: Plan) -> list[str]:
-    """What running the new trials takes at most, in ranks or GPUs and time."""
-    return [f"would run {_cost(cost)}" for cost in costs(plan)]
+def cost_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> list[str]:
+    """What running the new trials takes at most, in ranks or GPUs and time; and what is expected, where it is."""
+    return [*(f"would run {_cost(cost)}" for cost in costs(plan)), *hours_lines(predicted or {})]
+
+
+def hours_lines(predicted: Mapping[str, Forecast]) -> list[str]:
+    """GPU-hours that are expected; nothing where no trial uses a GPU that can be counted."""
+    hours = total_hours(predicted)
+    if hours is None:
+        return []
+    range_ = f"{hours.expected:.3g} GPU-hours are expected ({hours.low:.3g} to {hours.high:.3g})"
+    return [f"{range_}, start-up included; controls that a job adds are not counted"]
 
 
 def script_lines(scripts: Sequence[tuple[str, str]]) -> list[str]:
@@ -98,13 +114,15 @@ def script_lines(scripts: Sequence[tuple[str, str]]) -> list[str]:
     return [*lines, f"--- and {more} more scripts like these"] if more > 0 else lines
 
 
-def whole(plan: Plan, scripts: Sequence[tuple[str, str]] = ()) -> list[str]:
+def whole(
+    plan: Plan, scripts: Sequence[tuple[str, str]] = (), predicted: Mapping[str, Forecast] | None = None
+) -> list[str]:
     """All of a plan in the order of reading: counts, refusals and warnings, what would run, its cost, its scripts."""
     return [
         summary_line(plan),
         *detail_lines(plan),
-        *entry_lines(plan),
-        *cost_lines(plan),
+        *entry_lines(plan, predicted),
+        *cost_lines(plan, predicted),
         *script_lines(scripts),
     ]
 
@@ -121,8 +139,11 @@ def costs(plan: Plan) -> list[Cost]:
     return sorted(found, key=lambda cost: -(cost.ranks or 0) * cost.trials)
 
 
-def as_json(plan: Plan, scripts: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+def as_json(
+    plan: Plan, scripts: Sequence[tuple[str, str]] = (), predicted: Mapping[str, Forecast] | None = None
+) -> dict[str, Any]:
     """The plan as plain JSON, every trial of it."""
+    hours = total_hours(predicted or {})
     return {
         "study": plan.study,
         "strict": plan.strict,
@@ -142,13 +163,15 @@ def as_json(plan: Plan, scripts: Sequence[tuple[str, str]] = ()) -> dict[str, An
             }
             for cost in costs(plan)
         ],
+        "gpu_hours": None if hours is None else _three(hours),
         "notes": list(plan.notes),
         "scripts": [{"name": name, "text": text} for name, text in scripts],
-        "trials": [_entry_json(entry) for entry in plan.entries],
+        "trials": [_entry_json(entry, (predicted or {}).get(entry.trial)) for entry in plan.entries],
     }
 
 
-def _entry_json(entry: PlannedTrial) -> dict[str, Any]:
+def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, Any]:
+    memory, hours = (predicted.memory, predicted.hours) if predicted is not None else (None, None)
     return {
         "trial": entry.trial,
         "name": entry.name,
@@ -156,11 +179,17 @@ def _entry_json(entry: PlannedTrial) -> dict[str, Any]:
         "status": str(entry.status),
         "label": entry.label,
         "world_size": entry.world_size,
+        "predicted_bytes": None if memory is None else _three(memory),
+        "predicted_gpu_hours": None if hours is None else _three(hours),
         "findings": [
             {"rule": item.rule, "kind": str(item.kind), "message": item.message, "source": item.source}
             for item in entry.findings
         ],
     }
+
+
+def _three(found: Range | Hours) -> dict[str, float]:
+    return {"expected": found.expected, "low": found.low, "high": found.high}
 
 
 def _shape_lines(plan: Plan) -> list[str]:
@@ -185,12 +214,20 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def _fate(entry: PlannedTrial) -> str:
+def _fate(entry: PlannedTrial, predicted: Mapping[str, Forecast]) -> str:
     if entry.status is Status.NEW:
-        return f"to run {_ranks(entry.world_size)}"
+        return f"to run {_ranks(entry.world_size)}{_expected(predicted.get(entry.trial))}"
     if entry.status is Status.KNOWN:
         return f"known: {entry.label}" if entry.label else "running already"
     return str(entry.status)
+
+
+def _expected(predicted: Forecast | None) -> str:
+    memory = predicted.memory if predicted is not None else None
+    if memory is None:
+        return ""
+    low, high = format_bytes(memory.low), format_bytes(memory.high)
+    return f", {format_bytes(memory.expected)} expected ({low} to {high})"
 
 
 def _ranks(ranks: int | None) -> str:

@@ -14,11 +14,14 @@ from orchestrator.dispatch.slurm import executor
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_parameters
 from orchestrator.plan.candidate import Candidate, trial_id
+from orchestrator.plan.forecast import forecasts
 from orchestrator.plan.plan import Plan, make_plan
 from orchestrator.plan.verdict import Verdict
+from orchestrator.predict.fields import only_read
 from orchestrator.report.plan import MOST_LISTED, as_json, cost_lines, costs, entry_lines, summary_line, whole
 from orchestrator.report.scripts import planned_scripts
 
+DATA = Path(__file__).parent.parent / "data"
 REQUEST: dict[str, Any] = {
     "recompute_granularity": "selective",
     "recompute_modules": [],
@@ -144,3 +147,34 @@ def test_no_scripts_are_made_up_for_other_clusters_or_unknown_ranks(tmp_path: Pa
     recipe = copy.deepcopy(REQUEST) | {"cluster": {"kind": "slurm"}, "trainer": {"name": "bridge"}}
     recipe["parallelism"]["world_size"] = "recipe"
     assert planned_scripts(make_plan("s", [Candidate("a", recipe)], known={}), tmp_path) == []
+
+
+def test_what_would_run_says_what_it_should_need() -> None:
+    effective = json.loads((DATA / "h200_recorded_moonlight16L.jsonl").read_text().splitlines()[0])["effective"]
+    request = copy.deepcopy(REQUEST) | {"model": {}, "precision": {}, "trainer": {"name": "bridge"}}
+    request["parallelism"] = {"world_size": 1}
+    request["training"] = {"train_iters": 10, "steady_window": [6, 10]}
+    plan = make_plan(
+        "h200", [Candidate("control", request)], known={}, verdicts=[Verdict(ok=True, effective=only_read(effective))]
+    )
+    predicted = forecasts(plan)
+    # An H200 measured 69.27 GB and 73 s for the whole trial.
+    assert ", 69.3" in entry_lines(plan, predicted)[0]
+    assert "GPU-hours are expected" in cost_lines(plan, predicted)[1]
+    told = as_json(plan, predicted=predicted)
+    assert told["gpu_hours"]["low"] < 73 / 3600 < told["gpu_hours"]["high"]
+    assert told["trials"][0]["predicted_bytes"]["expected"] == pytest.approx(69.27e9, rel=0.01)
+
+
+def test_a_recipe_that_nobody_could_ask_has_hours_in_a_wide_range_and_no_memory() -> None:
+    request = copy.deepcopy(REQUEST) | {"model": {}, "trainer": {"name": "bridge"}}
+    plan = make_plan("r", [Candidate("control", request)], known={})
+    told = as_json(plan, predicted=forecasts(plan))
+    assert told["trials"][0]["predicted_bytes"] is None
+    assert told["gpu_hours"]["high"] > 3 * told["gpu_hours"]["low"]
+
+
+def test_ranks_without_gpus_cost_no_gpu_hours() -> None:
+    plan = make_plan("cpu", [candidate("control", [])], known={})
+    assert as_json(plan, predicted=forecasts(plan))["gpu_hours"] is None
+    assert len(cost_lines(plan, forecasts(plan))) == 1
