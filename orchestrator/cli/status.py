@@ -37,6 +37,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace, answering: Answering) -> int:
+    from orchestrator.report.hours import hours_lines
     from orchestrator.report.status import (
         problem_lines,
         running_lines,
@@ -49,6 +50,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     from orchestrator.report.text import plain
     from orchestrator.store.collect import open_problems
     from orchestrator.store.find_study import find_study
+    from orchestrator.store.hours import study_hours
     from orchestrator.store.overview import running, studies, trial_lines, waiting
 
     with answering.store.reading() as connection:
@@ -57,8 +59,9 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         going = running(connection, name)
         coming = waiting(connection, name)
         lines = trial_lines(connection, name) if name else []
+        now = time.time()
+        hours = study_hours(connection, now, name)
     problems = open_problems(answering.store)
-    now = time.time()
     if given.json:
         from dataclasses import asdict
 
@@ -68,6 +71,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
                     "database": answering.store.where,
                     "studies": [asdict(one) for one in found],
                     "running": [{**asdict(one), "at": asdict(whereabouts(one, now))} for one in going],
+                    "gpu_hours": [asdict(one) for one in hours],
                     "waiting": [asdict(one) for one in coming],
                     "trials": [asdict(one) for one in lines],
                     "problems": [asdict(one) for one in problems],
@@ -84,7 +88,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     if lines:
         print()
         print_table(trials_table(lines), sys.stdout)
-    for line in [*running_lines(going, now), *waiting_lines(coming)]:
+    for line in [*running_lines(going, now), *waiting_lines(coming), *hours_lines(hours)]:
         print(line)
     for note in answering.notes:
         print(f"note: {plain(note)}", file=sys.stderr)

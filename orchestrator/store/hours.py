@@ -1,0 +1,52 @@
+"""GPU-hours of studies: what their trials took, and what need not be spent because a trial has its result already."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from orchestrator.predict.hours import spent_hours
+
+_ON_GPUS = "t.trainer = 'bridge'"
+
+
+@dataclass(frozen=True)
+class StudyHours:
+    """GPU-hours of one study."""
+
+    study: str
+    spent: float
+    """By all of its executions on GPUs, controls and failures included; one that runs counts until now."""
+    saved: float
+    """What its whole grid would take beyond that: the executions whose results it uses and that others made."""
+
+
+def study_hours(connection: Connection, now: float, study: str | None = None) -> list[StudyHours]:
+    """Of every study that has used GPUs, or uses results that have; by name."""
+    spent = _hours(connection, _OWN, now, study)
+    saved = _hours(connection, _OF_OTHERS, now, study)
+    return [StudyHours(name, spent.get(name, 0.0), saved.get(name, 0.0)) for name in sorted({**spent, **saved})]
+
+
+_OWN = f"""
+    SELECT s.name AS study, t.world_size AS ranks, a.started_at AS started, a.ended_at AS ended
+    FROM attempts a JOIN trials t ON t.id = a.trial_id JOIN studies s ON s.id = a.study_id
+    WHERE {_ON_GPUS} AND a.started_at IS NOT NULL AND (a.ended_at IS NOT NULL OR a.state = 'running')"""
+
+_OF_OTHERS = f"""
+    SELECT s.name AS study, t.world_size AS ranks, a.started_at AS started, a.ended_at AS ended
+    FROM study_trials st JOIN studies s ON s.id = st.study_id JOIN trials t ON t.id = st.trial_id
+    JOIN attempts a ON a.trial_id = t.id
+    WHERE {_ON_GPUS} AND a.decides AND a.label IS NOT NULL AND a.study_id <> st.study_id
+        AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL AND st.status <> 'rejected'
+        AND NOT EXISTS (SELECT 1 FROM attempts o WHERE o.trial_id = t.id AND o.study_id = st.study_id)"""
+
+
+def _hours(connection: Connection, query: str, now: float, study: str | None) -> dict[str, float]:
+    chosen, given = ("", {}) if study is None else (" AND s.name = :name", {"name": study})
+    found: dict[str, list[tuple[int, float | None, float | None]]] = defaultdict(list)
+    for row in connection.execute(text(query + chosen), given):
+        found[row.study].append((row.ranks, row.started, row.ended))
+    return {name: spent_hours(attempts, now) for name, attempts in found.items()}
