@@ -24,6 +24,9 @@ packages:
 test-all: check $(VENV)/revisions
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+docs: $(VENV)/installed
+	$(BIN)/python -m mkdocs build --strict
+
 check: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

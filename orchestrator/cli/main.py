@@ -76,17 +76,31 @@ def main(arguments: Sequence[str]) -> int:
 
 def entry() -> NoReturn:
     """The console script."""
+    _open_standard_streams()
     code = main(sys.argv[1:])
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     raise SystemExit(code)
 
 
+def _open_standard_streams() -> None:
+    """Put the null device where a stream was closed (`>&-`, a daemon): its number would go to the next file that is
+    opened, a record or the database, and what is printed would go into that."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
 def _dispatch(arguments: list[str]) -> int:
     word = _first_word(arguments)
     if word is None:
         if not arguments or arguments[0] in ("-h", "--help"):
-            print(_help())
+            print(help_text())
             return 0
         if arguments[0] == "--version":
             print(f"orchestrator {__version__}")
@@ -120,7 +134,7 @@ def _run_verb(word: str, arguments: list[str]) -> int:
     subparsers = parser.add_subparsers(dest="verb", parser_class=_Parser)
     module.add_parser(subparsers)
     verb_parser = subparsers.choices[word]
-    _add_common_flags(verb_parser)
+    add_common_flags(verb_parser)
     given, unknown = parser.parse_known_args([word, *arguments])
     if unknown:
         raise UsageError(_unrecognized(unknown, verb_parser))
@@ -130,7 +144,7 @@ def _run_verb(word: str, arguments: list[str]) -> int:
 def _run_study(arguments: list[str]) -> int:
     parser = run_parser()
     if "-h" in arguments or "--help" in arguments:
-        print(_help())
+        print(help_text())
         return 0
     given, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
@@ -180,11 +194,12 @@ def run_parser() -> argparse.ArgumentParser:
         help=f"where the configuration comes from: {', '.join(_INFO)}",
     )
     parser.add_argument("--shell-completion", "-sc", action="store_true", help="install=bash, or zsh, fish")
-    _add_common_flags(parser)
+    add_common_flags(parser)
     return parser
 
 
-def _add_common_flags(parser: argparse.ArgumentParser) -> None:
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """Those that every command has, unless it has its own."""
     known = parser._option_string_actions
     if "--json" not in known:
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -203,7 +218,8 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (see {self.prog} -h)")
 
 
-def _help() -> str:
+def help_text() -> str:
+    """What `-h` prints."""
     parser = run_parser()
     flags = parser.format_help().partition("options:\n")[2]
     verbs = "\n".join(f"  {name:<11}{verb.summary}" for name, verb in VERBS.items())

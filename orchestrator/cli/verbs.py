@@ -29,6 +29,7 @@ VERBS: dict[str, Verb] = {
     "diagnose": Verb("orchestrator.cli.diagnose", "what failed or did nothing, why, and what to run next"),
     "report": Verb("orchestrator.cli.report", "one page to send around, or Markdown with pictures for a pull request"),
     "export": Verb("orchestrator.cli.export", "a comparison as CSV, JSON, Parquet, Markdown or a skill card's results"),
+    "send": Verb("orchestrator.cli.send", "finished trials to MLflow or Weights & Biases"),
     "import": Verb("orchestrator.cli.import_", "published tables, a results folder or another database into this one"),
     "query": Verb("orchestrator.cli.query", "SQL on documented views, and named questions"),
     "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
