@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.storage import DATABASE_VARIABLE
+from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
 from orchestrator.plan.expand import FastComposer
@@ -49,7 +49,7 @@ def ask(given: argparse.Namespace) -> Asked:
     with composing(given.config_dir, given.config_name) as composer:
         candidates = expand_mode(expand(given.overrides, FastComposer.of(composer), given.multirun))
     first = candidates[0].request
-    results_dir = Path(first["results_dir"]).expanduser().absolute()
+    results_dir = storable(Path(first["results_dir"]).expanduser().absolute())
     return Asked(candidates, results_dir, _database(given, first["store"]["url"], results_dir))
 
 

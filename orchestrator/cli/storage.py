@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.config.errors import EnvironmentFailure, OrchestratorError
+from orchestrator.config.errors import EnvironmentFailure, OrchestratorError, UsageError
 from orchestrator.records import layout
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def locate(given: argparse.Namespace) -> Place:
 
     results = getattr(given, "results", None)
     url = given.db or os.environ.get(DATABASE_VARIABLE)
-    if url is None:
+    if not url:
         folder = Path(results or RESULTS)
-        return Place(default_url(folder.absolute()), folder)
+        return Place(default_url(storable(folder.absolute())), folder)
     if results is not None:
+        storable(Path(results).absolute())
         return Place(url, Path(results))
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite" and parsed.database:
@@ -59,6 +60,23 @@ def locate(given: argparse.Namespace) -> Place:
         if layout.runs_dir(beside).is_dir() or (beside / "batches").is_dir():
             return Place(url, beside)
     return Place(url, Path(RESULTS) if Path(RESULTS).is_dir() else None)
+
+
+def storable(folder: Path) -> Path:
+    """The same folder, whose name records and the database can hold.
+
+    Raises:
+        UsageError: its name is not UTF-8.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        shown = str(folder).encode("utf-8", "backslashreplace").decode()
+        raise UsageError(
+            f"The results folder {shown} has a name that is not UTF-8, so no record could name it: rename it, or set "
+            "another; with LC_ALL=C, set PYTHONUTF8=1."
+        ) from None
+    return folder
 
 
 def answer(given: argparse.Namespace) -> Answering:

@@ -75,8 +75,8 @@ class Store:
 
 
 def default_url(results_dir: Path) -> str:
-    """Where the database of a results folder lies unless a user says otherwise."""
-    return f"sqlite:///{results_dir / FILE_NAME}"
+    """Where the database of a results folder lies unless a user says otherwise: a path, since a URL ends at a `?`."""
+    return str(results_dir / FILE_NAME)
 
 
 def open_store(url: str | Path, *, write: bool = False, busy_seconds: float = BUSY_SECONDS) -> Store:

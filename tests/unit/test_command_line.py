@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -128,8 +129,45 @@ def test_every_end_has_its_exit_code(
     assert shown.count("\n") == 1
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    command = f"{sys.executable} -m orchestrator --cfg all study=demo | head -1"
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_traceback_and_nothing_is_printed_into_the_database(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "results" / "runs").mkdir(parents=True, mode=0o700)
+    (tmp_path / "results").chmod(0o700)
+    ended = subprocess.run(
+        ["bash", "-c", f'"{sys.executable}" -m orchestrator status {closed}'], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with sqlite3.connect(f"file:{tmp_path}/results/store.sqlite?mode=ro", uri=True) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("folder", ["what?mode=memory", "a#b%20c", "it's {} $HOME \u2603", "x:y"])
+def test_a_results_folder_of_any_name_has_its_database_inside(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).mkdir(mode=0o700)
+    assert main(["status", "--results", folder]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+    assert (tmp_path / folder / "store.sqlite").is_file()
+
+
+def test_a_results_folder_that_no_record_can_name_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", "--results", "caf\udce9"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+    assert main(["results_dir='caf\udce9'"]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
+
+
+def test_an_empty_variable_names_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATOR_DB", "")
+    (tmp_path / "results").mkdir(mode=0o700)
+    assert main(["status"]) == 0
+    assert (tmp_path / "results" / "store.sqlite").is_file()
+
+
+@pytest.mark.parametrize("words", ["--cfg all study=demo", "--info all study=demo", "-h", "labels -h"])
+def test_a_reader_that_goes_away_is_no_traceback(words: str) -> None:
+    command = f"{sys.executable} -m orchestrator {words} | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
 
