@@ -24,6 +24,16 @@ _SECRET_TEXT = (
     ),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bnvapi-[A-Za-z0-9_\-]{16,}|\bglpat-[A-Za-z0-9_\-]{16,}"), HIDDEN),
     (re.compile(r"(\bBearer\s+)[A-Za-z0-9._~+/\-]{8,}=*", re.IGNORECASE), r"\1" + HIDDEN),
+    (re.compile(r"(\bAuthorization[\"']?\s*[=:]\s*[\"']?Basic\s+)[A-Za-z0-9+/]+=*", re.IGNORECASE), r"\1" + HIDDEN),
+    (
+        # An option on a command line. `--eod-token 5` and `--tokenizer-type X` are none.
+        re.compile(
+            r"(--(?:[\w-]+-)?(?:password|passwd|secret|api-?key)[= ]\s*|--(?:(?:hf|auth|access|api)-)?token[= ]\s*)"
+            + _VALUE,
+            re.IGNORECASE,
+        ),
+        r"\1" + HIDDEN,
+    ),
     (
         # A variable: in capitals, where the name itself says it.
         re.compile(r"((?:API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD)[\"']?\s*[=:]\s*)" + _VALUE),

@@ -35,6 +35,10 @@ _JSON = st.recursive(
         ("AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI", "wJalrXUtnFEMI"),
         ("api_key='lower-case'", "lower-case"),
         ("password=lower", "lower"),
+        ("login --password s3cr3t", "s3cr3t"),
+        ("login --hf-token=s3cr3t", "s3cr3t"),
+        ("run --db-password 's3 cr3t'", "s3 cr3t"),
+        ("Authorization: Basic dXNlcjpwdw==", "dXNlcjpwdw"),
     ],
 )
 def test_a_secret_in_text_is_hidden(text: str, secret: str) -> None:
@@ -52,6 +56,7 @@ def test_a_secret_in_text_is_hidden(text: str, secret: str) -> None:
         "AssertionError: token dispatcher alltoall needs ep > 1",
         "ssh://git@github.com/NVIDIA/Megatron-LM",
         "secrets are hidden",
+        "pretrain.py --tokenizer-type NullTokenizer --eod-token 5 --token-dispatcher alltoall",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
     ],
 )
