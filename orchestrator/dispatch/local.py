@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -46,9 +47,12 @@ class LocalLauncher:
         self._results_dir = results_dir
 
     def new_beacon_dir(self, trial: str, attempt: str) -> str:
-        """A fresh folder in shared memory, or in the temporary folder where there is none."""
+        """The name of a fresh folder in shared memory, or in the temporary folder where there is none.
+
+        The ranks make it: a driver that is killed before its specification is written leaves none that nobody finds.
+        """
         parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-        return tempfile.mkdtemp(prefix=f"orchestrator-{os.geteuid()}-{trial[:12]}-{attempt}-", dir=parent)
+        return str(parent / f"orchestrator-{os.geteuid()}-{trial[:12]}-{attempt}-{secrets.token_hex(8)}")
 
     def start(self, spec: TrialSpec, spec_file: Path) -> LocalStep:
         """Start all ranks of an attempt.
