@@ -112,7 +112,10 @@ def _refuse_nothing(plan: Plan) -> None:
 def _refuse_unsized(plan: Plan) -> None:
     unsized = [entry.name for entry in plan.new if entry.world_size is None]
     if unsized:
-        raise UsageError(f"{unsized[0]}: parallelism.world_size must be a number of ranks before a trial can be run.")
+        raise UsageError(
+            f"{unsized[0]}: parallelism.world_size is left to the recipe, which cannot be asked here: say how many "
+            "ranks it takes, for example parallelism.world_size=8, or choose a file of conf/parallelism."
+        )
 
 
 def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool) -> int:
@@ -138,7 +141,8 @@ def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool
                 print(f"job {one.job_id} has batch {one.batch}")
         if running.others:
             print(f"batch {', '.join(running.others)} has trials that were asked for")
-        print("`watch` shows how they do, `compare` what came of them")
+        if running.others or any(one.job_id is not None for one in own):
+            print("`watch` shows how they do, `compare` what came of them")
     for one in refused:
         note(f"refused: {' '.join((one.error or '').split())}")
     if refused and len(refused) == len(own):

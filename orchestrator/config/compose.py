@@ -241,6 +241,10 @@ def _sentence(error: BaseException) -> str:
     cause = error.__cause__ or error.__context__
     if cause is not None and (not str(error) or said == type(error).__name__):
         said = first_line(cause)
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        what = ", ".join(part for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
+        said = f"{mark.name}, line {mark.line + 1}, is no YAML: {what}"
     return said[:1].upper() + said[1:].rstrip(".") + "."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 
 from orchestrator.config.compose import composing
 from orchestrator.config.overrides import parsed
@@ -22,6 +23,8 @@ def display(flags: argparse.Namespace) -> int:
         words = [override.input_line or "" for override in parsed(flags.overrides, composer.loader, with_hydra=True)]
         composer.check(words)
         if flags.info is not None:
+            # Hydra logs what it shows. Where the reader has gone, logging would print a traceback for every line.
+            logging.raiseExceptions = False
             hydra.show_info(flags.info, config_name=name, overrides=words)
         else:
             hydra.show_cfg(

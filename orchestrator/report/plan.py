@@ -12,7 +12,7 @@ from orchestrator.plan.forecast import Forecast, total_hours
 from orchestrator.plan.plan import Plan, PlannedTrial, Status
 from orchestrator.predict.hours import Hours
 from orchestrator.predict.verdict import Range
-from orchestrator.report.text import plain
+from orchestrator.report.text import counted, plain
 from orchestrator.vocabulary.units import format_bytes
 
 MOST_LISTED = 40
@@ -56,7 +56,7 @@ def summary_line(plan: Plan) -> str:
         counts.append(f"{opened} of those to run not fully judged here")
     candidates = sum(entry.repeat == 0 for entry in plan.entries)
     repeated = "" if candidates == len(plan.entries) else f" of {candidates} candidates"
-    return f"study {plain(plan.study)}: {len(plan.entries)} trials{repeated}, {', '.join(counts)}"
+    return f"study {plain(plan.study)}: {counted(len(plan.entries), 'trial')}{repeated}, {', '.join(counts)}"
 
 
 def detail_lines(plan: Plan) -> list[str]:
@@ -201,8 +201,9 @@ def _shape_lines(plan: Plan) -> list[str]:
 
 def _cost(cost: Cost) -> str:
     unit = "GPUs" if cost.trainer == "bridge" else "ranks"
-    where = "as many as the recipe says" if cost.ranks is None else str(cost.ranks)
-    trials = f"{cost.trials} trial{'' if cost.trials == 1 else 's'} on {where} {unit if cost.ranks != 1 else unit[:-1]}"
+    where = f"{'as many' if cost.ranks is None else cost.ranks} {unit if cost.ranks != 1 else unit[:-1]}"
+    where += " as the recipe says" if cost.ranks is None else ""
+    trials = f"{counted(cost.trials, 'trial')} on {where}"
     if cost.limit_seconds is None:
         return f"{trials}, for as long as it takes (trainer.time_limit is not set)"
     hours = "" if cost.rank_hours is None else f", {cost.rank_hours:.3g} {unit[:-1]}-hours in all"

@@ -11,6 +11,7 @@ from orchestrator.dispatch.slurm.parameters import job_parameters
 from orchestrator.plan.candidate import group
 from orchestrator.plan.plan import Plan
 from orchestrator.records import layout
+from orchestrator.report.text import counted
 
 
 def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
@@ -45,6 +46,7 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
         parameters = job_parameters(cluster, shape, name, parallel_trials=batch.parallel_trials)
         folder = layout.batch_dir(results_dir, name) / "submitit"
         text = executor.script(folder, cluster.python or sys.executable, parameters)
-        title = f"{name}: {len(batch.trials)} trials, {shape.nodes} nodes of {shape.ranks_per_node} ranks"
+        where = f"{counted(shape.nodes, 'node')} of {counted(shape.ranks_per_node, 'rank')}"
+        title = f"{name}: {counted(len(batch.trials), 'trial')}, {where}"
         scripts.append((title, text))
     return scripts

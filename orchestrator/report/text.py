@@ -23,3 +23,8 @@ def _visible(character: str) -> str:
     if unicodedata.category(character) in _HARMFUL:
         return character.encode("unicode_escape", "backslashreplace").decode("ascii")
     return character
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -167,10 +167,15 @@ def test_a_misspelt_key_in_a_users_file_is_found_too(tmp_path: Path) -> None:
     assert "did you mean training.seq_length?" in refused("training=mine")
 
 
-def test_a_file_that_is_no_yaml_is_refused_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", ["seq_length: [1\n", "seq_length: [\n", "a: b: c\n", "\t- x\n", "x: 'open\n", "*no\n"]
+)
+def test_a_file_that_is_no_yaml_is_refused_in_one_line_that_names_it(content: str, tmp_path: Path) -> None:
     (tmp_path / "conf" / "training").mkdir(parents=True)
-    (tmp_path / "conf" / "training" / "mine.yaml").write_text("seq_length: [1\n")
-    assert "mine.yaml" in refused("training=mine")
+    (tmp_path / "conf" / "training" / "mine.yaml").write_text(content)
+    message = refused("training=mine")
+    assert message.count("mine.yaml") == 1
+    assert "line " in message
 
 
 def test_a_config_dir_that_is_none_is_refused() -> None:

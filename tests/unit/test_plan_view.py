@@ -130,7 +130,7 @@ def test_the_scripts_shown_are_those_that_submitit_submits(tmp_path: Path, monke
     slurm = copy.deepcopy(REQUEST) | {"cluster": {"kind": "slurm", "account": "team", "gpus_per_node": 1, "retries": 0}}
     plan = make_plan("s", [Candidate("control", slurm)], known={})
     ((title, text),) = planned_scripts(plan, tmp_path)
-    assert title == "batch-1: 1 trials, 2 nodes of 1 ranks"
+    assert title == "batch-1: 1 trial, 2 nodes of 1 rank"
     assert "#SBATCH --account=team" in text
 
     monkeypatch.setattr(executor.SbatchOnce, "affinity", classmethod(lambda _: 2))
