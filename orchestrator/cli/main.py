@@ -154,6 +154,10 @@ def _run_study(arguments: list[str]) -> int:
         raise UsageError("Only one of -m, --cfg, --info and --shell-completion can be given.")
     if given.resolve and given.cfg is None:
         raise UsageError("--resolve needs --cfg.")
+    if given.shell_completion and any(word.startswith("query=") for word in given.overrides):
+        from orchestrator.cli.completion import query
+
+        return query(given)
     if shows:
         from orchestrator.config.display import display
 

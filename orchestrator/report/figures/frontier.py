@@ -26,7 +26,7 @@ CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN = (
 )
 KINDS = (CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN)
 COLOURS = ("chosen", "control", "passed", "memory", "failed", "rejected", "rejected")
-_SHAPES = ("diamond", "square", "circle", "cross", "triangle-down", "triangle-down", "stroke")
+_SHAPES = ("diamond", "square", "circle", "cross", "triangle-down", "triangle-up", "triangle-right")
 _HEIGHT, _HEIGHT_WITHOUT_TIMES = 340, 200
 _MOST_NAMED = 12
 _LINES = (-10, 13, -23, 26)

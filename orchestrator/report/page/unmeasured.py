@@ -34,7 +34,9 @@ def _of_group(group: Group, *, many: bool) -> Iterator[Gap]:
     of = f"match key {group.digest}" if many else "all rows"
     lines = group.lines
     waiting = [line.text for line in lines if line.label is None and line.step_ms is None]
-    if waiting:
+    if waiting and group.first_row.origin == ORIGIN_PUBLISHED:
+        yield Gap("An outcome: their source gives none.", _names(waiting))
+    elif waiting:
         yield Gap("Candidates without a result yet.", _names(waiting))
     unfinished = [line.text for line in lines if line.label is not None and not is_result(line.label)]
     if unfinished:
