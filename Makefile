@@ -11,6 +11,7 @@ DEMO_RESULTS ?= results/demo
 
 demo: $(VENV)/installed
 	$(BIN)/python -m orchestrator -m study=demo results_dir=$(DEMO_RESULTS)
+	@echo "next: . $(BIN)/activate && python -m orchestrator recommend --target-gb 0.12 --results $(DEMO_RESULTS)"
 
 test: check $(VENV)/revisions
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

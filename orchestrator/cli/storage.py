@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DATABASE_VARIABLE = "ORCHESTRATOR_DB"
 RESULTS = "results"
+_NEIGHBOURS = 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def answer(given: argparse.Namespace) -> Answering:
     from orchestrator.store.database import open_store
 
     place = locate(given)
-    notes: list[str] = []
+    notes = _elsewhere(place)
     collected: list[Collected] = []
     if _may_write(place):
         try:
@@ -105,6 +106,15 @@ def answer(given: argparse.Namespace) -> Answering:
                 raise
             notes.append(f"nothing was collected: {error}")
     return Answering(open_store(place.url), collected, notes)
+
+
+def _elsewhere(place: Place) -> list[str]:
+    """Where nothing has run in the results folder: folders in it that have a database of their own, as the demo's."""
+    folder = place.results_dir
+    if folder is None or layout.runs_dir(folder).is_dir() or not folder.is_dir():
+        return []
+    found = sorted(str(path.parent) for path in folder.glob("*/store.sqlite"))
+    return [f"{one} has a database of its own: --results {one} asks it" for one in found[:_NEIGHBOURS]]
 
 
 def collect_all(store: Store, place: Place) -> list[Collected]:

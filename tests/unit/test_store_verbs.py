@@ -94,6 +94,20 @@ def test_a_piped_watch_is_silent_while_nothing_but_the_clock_moves(
     assert capsys.readouterr().out == "  [mlp]: backward, 3 s\n  [mlp]: forward, 6 s\n"
 
 
+@pytest.mark.parametrize("verb", ["status", "compare"])
+def test_a_database_one_folder_below_is_pointed_to(
+    demo: Path, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["collect"]) == 0
+    above = demo.parent / "above" / "results"
+    layout.make_private_dir(above)
+    demo.rename(above / "demo")
+    monkeypatch.chdir(above.parent)
+    main([verb])
+    shown = capsys.readouterr()
+    assert "--results results/demo" in shown.out + shown.err
+
+
 def test_status_says_where_a_running_trial_is(demo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     beacons = tmp_path / "beacons"
     layout.make_private_dir(beacons)
