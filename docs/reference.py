@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from orchestrator import api
 from orchestrator.cli import main
 from orchestrator.cli.verbs import VERBS
 from orchestrator.config import schema
@@ -163,11 +164,33 @@ def notebook_page() -> str:
     return "\n\n".join([*parts, "[The notebook itself](notebook.ipynb) runs in this project's tests."]) + "\n"
 
 
+def api_page() -> str:
+    """The Python API, from its own docstrings."""
+    lines = ["# Python API", "", *_prose(inspect.getdoc(api) or ""), ""]
+    for name, made in (("connect", api.connect), ("Database", api.Database), ("Results", api.Results)):
+        lines += [f"## {name}", "", *_described(name, made), ""]
+        for member, value in vars(made).items() if inspect.isclass(made) else ():
+            shown = value.fget if isinstance(value, property) else value
+            if not member.startswith("_") and inspect.isfunction(shown):
+                called = member if isinstance(value, property) else f"{member}()"
+                lines += [f"### {name}.{called}", "", *_described(member, shown, is_property=called == member), ""]
+    return "\n".join(lines) + "\n"
+
+
+def _described(name: str, made: Any, *, is_property: bool = False) -> list[str]:
+    said = (inspect.getdoc(made) or "").splitlines()
+    if inspect.isclass(made) or is_property:
+        return said
+    signature = str(inspect.signature(made)).replace("self, ", "").replace("(self)", "()").replace("'", "")
+    return ["```python", f"{name}{signature}", "```", "", *said]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/keys.md": keys_page,
     "reference/verbs.md": verbs_page,
     "reference/rules.md": rules_page,
     "reference/outcomes.md": outcomes_page,
+    "reference/api.md": api_page,
     "notebook.md": notebook_page,
 }
 

@@ -20,6 +20,8 @@ class Predicted:
     line: Line
     range: Range | None = None
     stage: str | None = None
+    assumed: tuple[str, ...] = ()
+    """What nothing said, and the prediction took for granted."""
     problem: str | None = None
     """Why there is no prediction."""
 
@@ -45,8 +47,9 @@ def predicted(group: Group) -> list[Predicted]:
 def _predicted(line: Line, sibling: Mapping[str, Any] | None) -> Predicted:
     row = line.decided
     try:
-        job = read_job(row.requested, row.effective if row.effective is not None else sibling).job
-        prediction = predict_memory(job)
-        return Predicted(line, range_of(job, prediction), str(prediction.hottest.peak_stage))
+        reading = read_job(row.requested, row.effective if row.effective is not None else sibling)
+        prediction = predict_memory(reading.job)
+        stage = str(prediction.hottest.peak_stage)
+        return Predicted(line, range_of(reading.job, prediction), stage, reading.assumed)
     except CannotPredictError as error:
         return Predicted(line, problem=str(error))

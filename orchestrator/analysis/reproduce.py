@@ -25,8 +25,7 @@ _STUDY_FILES = {
 def commands_for(rows: Sequence[Row]) -> list[Commands]:
     """For each row, commands with what its request has beside its recompute settings.
 
-    Without such a base where the request cannot be composed here: a published row, or a model that this installation
-    does not have.
+    Without such a base for a published row. Where a model or trainer has no file here, every setting is spelt out.
     """
     from orchestrator.config.compose import composing
 
@@ -58,7 +57,7 @@ def _base(
         composed = known[choice]
         if composed is not None:
             return (*choice, *differing_overrides(requested, composed))
-    return ()
+    return (*chosen, *differing_overrides(requested, {}))
 
 
 def repeat_candidate(candidate: Candidate, row: Row, commands: Commands) -> str | None:

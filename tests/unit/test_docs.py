@@ -51,6 +51,12 @@ def test_every_verb_has_its_help(reference):
         assert f"orchestrator {name}" in page
 
 
+def test_the_api_is_described_member_by_member(reference):
+    page = reference.api_page()
+    for said in ("### Results.to_polars()", "### Results.lines\n", "pick(target_gb: float | None = None", "Raises:"):
+        assert said in page
+
+
 def test_rules_and_outcomes_are_listed(reference):
     assert "`core-attn-little-effect`" in reference.rules_page()
     page = reference.outcomes_page()

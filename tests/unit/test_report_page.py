@@ -17,6 +17,7 @@ from report_rows import GB, content
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables
 from orchestrator.report.figures.frontier import kind_of
+from orchestrator.report.page import matrix as matrix_module
 from orchestrator.report.page import trials
 from orchestrator.report.page.markdown import pictures, report_markdown
 from orchestrator.report.page.page import html
@@ -142,6 +143,7 @@ def test_a_grid_has_an_outcome_matrix_with_gaps_where_nothing_was_asked():
     assert made.matrix is not None
     assert {name.split(",")[0] for name in made.matrix.columns} == {"tp=2", "tp=unset"}
     cells = dict(made.matrix.rows)
+    assert matrix_module._natural("tp=2, x") < matrix_module._natural("tp=16, a")
     assert [cell is None for cell in cells["[]"]].count(True) == 1
     assert all(cell is not None and cell.label == "pass" for cell in cells["moe"])
 

@@ -58,6 +58,15 @@ def test_the_command_asks_for_the_same_trial_again(overrides):
     }
 
 
+def test_what_has_no_file_here_is_spelt_out():
+    made = measured(asked("recompute_modules=[mlp]"))
+    made = replace(made, requested=dict(made.requested) | {"trainer": {"name": "somebodys", "speed": 3}})
+    (commands,) = commands_for([made])
+    assert commands.base[0] == "trainer=somebodys"
+    length = made.requested["training"]["seq_length"]
+    assert {"trainer.speed=3", f"training.seq_length={length}"} <= set(commands.base)
+
+
 def test_settings_that_are_the_recipes_own_have_no_command():
     made = measured(asked("trainer=bridge", "model=moonlight_16l"))
     made = replace(made, effective=None)

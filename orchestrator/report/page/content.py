@@ -47,6 +47,11 @@ class Section:
     forecast: Figure | None
     provenance: tuple[Item, ...]
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What its predictions took for granted."""
+        return tuple(dict.fromkeys(note for one in self.predicted for note in one.assumed))
+
 
 @dataclass(frozen=True)
 class Content:

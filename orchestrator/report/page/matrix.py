@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,15 +42,17 @@ def matrix(comparison: Comparison, chosen: Sequence[Line]) -> Matrix | None:
     if len(groups) < 2:
         return None
     taken = set(map(id, chosen))
+    apart = distinctions(comparison)
+    order = sorted(range(len(groups)), key=lambda place: (_natural(apart[place]), place))
     names = list(dict.fromkeys(line.text for group in groups for line in group.lines))
     rows = []
     for name in names:
         cells = []
-        for group in groups:
+        for group in (groups[place] for place in order):
             line = next((line for line in group.lines if line.text == name), None)
             cells.append(None if line is None else _cell(line, id(line) in taken))
         rows.append((plain(name), tuple(cells)))
-    return Matrix(tuple(distinctions(comparison)), tuple(rows))
+    return Matrix(tuple(apart[place] for place in order), tuple(rows))
 
 
 def distinctions(comparison: Comparison) -> list[str]:
@@ -67,6 +70,12 @@ def distinctions(comparison: Comparison) -> list[str]:
     return [
         ", ".join(f"{_leaf(item.field)}={_short(item.values[place])}" for item in found) for place in range(len(groups))
     ]
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """An order in which 2 comes before 16."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(part), "") if place % 2 else (0.0, part) for place, part in enumerate(parts)]
 
 
 def _asked(group: Group) -> Mapping[str, Any]:

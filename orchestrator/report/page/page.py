@@ -83,6 +83,7 @@ def html(content: Content) -> str:
         failures_left=max(0, len(stopped) - _MOST_FAILURES),
         most_findings=_MOST_FINDINGS,
         kinds=kinds,
+        apart={one.key: section.distinction for section in content.sections for one in section.shown},
         phrases=_PHRASES,
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
