@@ -24,6 +24,7 @@ SLURM = "slurm"
 
 
 def run(given: argparse.Namespace) -> int:
+    from orchestrator.cli.searching import decisions_of, next_of, say, search_of
     from orchestrator.plan.predictions import keep_predictions
     from orchestrator.store.plans import record_plan
 
@@ -38,15 +39,22 @@ def run(given: argparse.Namespace) -> int:
     with writable_store(asked) as store:
         record_plan(store, asked.results_dir, record_of(plan, asked))
     keep_predictions(asked.results_dir, plan)
+    search = search_of(asked, plan)
+    if search is not None and plan.new and (decision := next_of(search)).done:
+        say(plan.study, [decision])
+        with writable_store(asked) as store:
+            _show_comparison(store, plan, as_json=given.json, tried=True)
+        return 0
     with interrupts_held() as held:
-        running = submit(asked, plan)
+        running = submit(asked, plan, search)
     if asked.request["cluster"]["kind"] == SLURM:
         return _show_submitted(asked, plan, running, as_json=given.json)
     interrupted = follow(asked, running, interrupted=bool(held))
     refuse_dead(asked, running)
     with writable_store(asked) as store:
         collect(store, asked.results_dir)
-        _show_comparison(store, plan, as_json=given.json)
+        say(plan.study, decisions_of([batch_dir(asked.results_dir, batch) for batch in running.own]))
+        _show_comparison(store, plan, as_json=given.json, tried=search is not None)
     return 128 + signal.SIGINT if interrupted else 0
 
 
@@ -150,7 +158,8 @@ def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool
     return 0
 
 
-def _show_comparison(store: Store, plan: Plan, *, as_json: bool) -> None:
+def _show_comparison(store: Store, plan: Plan, *, as_json: bool, tried: bool = False) -> None:
+    """The comparison of a plan's trials; with `tried`, of those that a search ran, and not of what it left out."""
     from orchestrator.analysis.comparison import compare
     from orchestrator.analysis.stored import study_rows
     from orchestrator.report import compare as table
@@ -162,7 +171,7 @@ def _show_comparison(store: Store, plan: Plan, *, as_json: bool) -> None:
     of_this_command = [row for row in rows if row.trial in wanted]
     keys = {row.batch for row in of_this_command}
     rows = [row for row in rows if row.trial in wanted or (row.batch in keys and row.role != ROLE_TRIAL)]
-    comparison = compare(rows)
+    comparison = compare([row for row in rows if row.attempt is not None] if tried else rows)
     if as_json:
         shown = {"plan": text.as_json(plan), "comparison": table.as_json(comparison)}
         print(json.dumps(shown, indent=1, allow_nan=False))

@@ -18,6 +18,7 @@ from orchestrator.records.layout import batch_dir
 
 if TYPE_CHECKING:
     from orchestrator.plan.plan import Plan
+    from orchestrator.select.search import Search
 
 CANCEL_SECONDS = 20.0
 """How long a cancelled study may take to leave its records: ranks have three seconds, the driver a few more."""
@@ -31,7 +32,7 @@ class Running:
     others: list[str] = field(default_factory=list)
 
 
-def submit(asked: Asked, plan: Plan) -> Running:
+def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
     """Hand over what is missing, and find the batches of others that run some of it already."""
     from orchestrator.dispatch.batch import Ask
     from orchestrator.dispatch.handover import hand_over
@@ -46,13 +47,21 @@ def submit(asked: Asked, plan: Plan) -> Running:
     if plan.new:
         asks = [Ask.of(entry) for entry in plan.new]
         submitted = hand_over(
-            asks, asked.request, plan.study, asked.results_dir, fingerprint=plan.software, announce=announce
+            asks,
+            asked.request,
+            plan.study,
+            asked.results_dir,
+            fingerprint=plan.software,
+            announce=announce,
+            search=search,
         )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
         runs = sum(len(batch.trials) for batch in submitted.batches)
         controls = runs - (len(plan.new) - len(taken))
-        if controls > 0:
+        if search is not None:
+            note(f"a search over {len(search.candidates)} candidates: the driver decides which of them run")
+        elif controls > 0:
             note(f"{runs} runs: {controls} more of controls, to hold the trials against and to see how far they drift")
     taken |= {entry.trial for entry in plan.known if entry.label is None}
     if taken:

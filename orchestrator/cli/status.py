@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from orchestrator.cli.storage import Answering, add_results_flag, answer
@@ -37,7 +38,9 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace, answering: Answering) -> int:
+    from orchestrator.cli.searching import decisions_of
     from orchestrator.report.hours import hours_lines
+    from orchestrator.report.search import decision_lines
     from orchestrator.report.status import (
         problem_lines,
         running_lines,
@@ -51,7 +54,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     from orchestrator.store.collect import open_problems
     from orchestrator.store.find_study import find_study
     from orchestrator.store.hours import study_hours
-    from orchestrator.store.overview import running, studies, trial_lines, waiting
+    from orchestrator.store.overview import PLANNED, batch_folders, running, studies, trial_lines, waiting
 
     with answering.store.reading() as connection:
         name = find_study(connection, given.study) if given.study else None
@@ -61,6 +64,11 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         lines = trial_lines(connection, name) if name else []
         now = time.time()
         hours = study_hours(connection, now, name)
+        folders = batch_folders(connection, [one.name for one in found])
+    decided = {study: made for study, batches in folders.items() if (made := decisions_of(map(Path, batches)))}
+    left_out = {study: {one.name for one in made[-1].skipped} for study, made in decided.items() if not made[-1].next}
+    coming = [one for one in coming if one.state != PLANNED or one.name not in left_out.get(one.study, ())]
+    hours = [one.without(len(left_out.get(one.study, ()))) for one in hours]
     problems = open_problems(answering.store)
     if given.json:
         from dataclasses import asdict
@@ -72,6 +80,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
                     "studies": [asdict(one) for one in found],
                     "running": [{**asdict(one), "at": asdict(whereabouts(one, now))} for one in going],
                     "gpu_hours": [asdict(one) for one in hours],
+                    "decisions": {study: [asdict(one) for one in made] for study, made in decided.items()},
                     "waiting": [asdict(one) for one in coming],
                     "trials": [asdict(one) for one in lines],
                     "problems": [asdict(one) for one in problems],
@@ -90,6 +99,9 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         print_table(trials_table(lines), sys.stdout)
     for line in [*running_lines(going, now), *waiting_lines(coming), *hours_lines(hours)]:
         print(line)
+    for study, made in decided.items():
+        for line in decision_lines(study, made if name else made[-1:]):
+            print(line)
     for note in answering.notes:
         print(f"note: {plain(note)}", file=sys.stderr)
     for line in problem_lines(problems):

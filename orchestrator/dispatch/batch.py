@@ -53,6 +53,8 @@ class BatchSettings:
     """Trials of one job, controls not counted; None puts all of one shape into one."""
     one_batch: bool = False
     """Whether trials of different world sizes share a batch, as on a machine where they run one after the other."""
+    closing_controls: bool = True
+    """Whether long parts end with their control again; a search does not spend a trial on it."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     """The software found, which is part of the identity of an added control."""
 
@@ -161,7 +163,7 @@ def _with_controls(asks: Sequence[Ask], settings: BatchSettings) -> list[BatchTr
         control = asked or _extra_control(own[0], settings)
         listed.append(batch_trial(control, ROLE_CONTROL_FIRST))
         listed += [batch_trial(ask, ROLE_TRIAL) for ask in own if ask is not asked]
-        if len(own) >= CLOSING_CONTROL_FROM:
+        if settings.closing_controls and len(own) >= CLOSING_CONTROL_FROM:
             listed.append(batch_trial(control, ROLE_CONTROL_LAST))
     return listed
 

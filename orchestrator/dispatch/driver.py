@@ -35,6 +35,7 @@ from orchestrator.dispatch.liveness import (
 )
 from orchestrator.dispatch.local import LocalLauncher
 from orchestrator.dispatch.queue import BAD_NODE_CAUSES, Fate, Made, open_slots, startable
+from orchestrator.dispatch.search import Searching
 from orchestrator.dispatch.timelimit import fits
 from orchestrator.outcome import Outcome
 from orchestrator.records import layout
@@ -78,6 +79,7 @@ class Driver:
         self._launcher = launcher
         self._interruption = interruption
         self._surroundings = surroundings
+        self._search = Searching.of(batch_dir, batch)
         self._running: list[RunningAttempt] = []
         self._made: list[Made] = []
         self._dropped: frozenset[str] = frozenset()
@@ -112,6 +114,8 @@ class Driver:
 
     def left(self) -> list[int]:
         """Positions in the batch that still need an attempt."""
+        if self._search is not None and self._search.done:
+            return []
         return open_slots(self._batch, self._made, self._dropped)
 
     def give_up(self, error: str) -> None:
@@ -157,7 +161,10 @@ class Driver:
 
     def _start_next(self) -> bool:
         running = [attempt.slot for attempt in self._running]
-        slots = startable(self._batch, self._made, running, self._dropped, self._deferred)
+        held: set[int] = set()
+        if self._search is not None:
+            held = self._search.held(open_slots(self._batch, self._made, self._dropped), busy=bool(running))
+        slots = startable(self._batch, self._made, running, self._dropped, self._deferred | held)
         started = False
         for slot in slots:
             if not self._fits(self._batch.trials[slot].time_limit_seconds):

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.errors import UsageError
-from orchestrator.dispatch.batch import Ask
+from orchestrator.dispatch.batch import Ask, BatchSettings
 from orchestrator.dispatch.revisions import pins_of, prepare
+from orchestrator.dispatch.search import write_search
 from orchestrator.dispatch.secrecy import refuse_secrets
 from orchestrator.dispatch.submit import (
     Submitted,
@@ -24,6 +25,7 @@ from orchestrator.dispatch.submit import (
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
 from orchestrator.records.spec import Batch
+from orchestrator.select.search import Search
 
 LOCAL, HERE, SLURM = "local", "here", "slurm"
 
@@ -41,9 +43,11 @@ def hand_over(
     *,
     fingerprint: Mapping[str, Any] | None = None,
     announce: Callable[[], None] = lambda: None,
+    search: Search | None = None,
 ) -> Submitted:
     """Start drivers for these trials as `cluster` says: on this machine, in the allocation held here, or as jobs.
 
+    With a `search`, the driver decides which of them run, one after the other.
     `announce` is called, for jobs, when their batches are written as being submitted and sbatch has not been called.
 
     Raises:
@@ -51,11 +55,17 @@ def hand_over(
         EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
     """
     kind = group(request, "cluster").get("kind")
+    if search is not None and kind == SLURM:
+        raise UsageError(
+            "study.mode=escalate runs where its driver does: with cluster=local, or with cluster=here in an allocation "
+            "of `salloc`. With cluster=slurm, use study.mode=lattice or one_at_a_time."
+        )
     for ask in asks:
         refuse_secrets(ask.candidate.request)
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])
     if kind == LOCAL:
-        return submit_local(asks, local_settings(request, study, results_dir, fingerprint))
+        settings = local_settings(request, study, results_dir, fingerprint)
+        return submit_local(asks, _searching(settings, search), _with_search(write_batch, search))
     from orchestrator.dispatch.slurm.record import write_setup
     from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm
 
@@ -69,7 +79,24 @@ def hand_over(
         more = write_setup(batch, layout.batch_dir(Path(batch.results_dir), batch.batch))
         return write_batch(replace(batch, launcher={**batch.launcher, **more}))
 
-    return submit_local(asks, settings, write)
+    return submit_local(asks, _searching(settings, search), _with_search(write, search))
+
+
+def _searching(settings: BatchSettings, search: Search | None) -> BatchSettings:
+    """One batch for all, which one driver works down, for a search."""
+    if search is None:
+        return settings
+    return replace(settings, trials_per_batch=None, closing_controls=False)
+
+
+def _with_search(write: Callable[[Batch], Path], search: Search | None) -> Callable[[Batch], Path]:
+    def both(batch: Batch) -> Path:
+        batch_dir = write(batch)
+        if search is not None:
+            write_search(batch_dir, search)
+        return batch_dir
+
+    return both
 
 
 def hand_over_again(batches: Sequence[Batch], results_dir: Path, exclude: Sequence[str] = ()) -> list[str]:

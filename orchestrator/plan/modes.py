@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import Composed
 from orchestrator.config.nearest import nearest
+from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.finding import Kind
 from orchestrator.plan.labels import allowed_labels
 from orchestrator.plan.rules import check
@@ -17,13 +18,21 @@ from orchestrator.plan.verdict import Revision
 from orchestrator.select.modes import ESCALATE, GRID, LATTICE, MODES, ONE_AT_A_TIME, lattice, one_at_a_time
 
 SELECTIVE = "selective"
+_FULL: Mapping[str, Any] = {
+    "recompute_granularity": "full",
+    "recompute_modules": None,
+    "recompute_method": "uniform",
+    "recompute_num_layers": 1,
+}
+_FULL_NAME = "full uniform 1"
 
 
 def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) -> tuple[Composed, ...]:
     """The candidates of `study.mode`: as composed for `grid`; else sets of labels for each composed request.
 
     `one_at_a_time` starts from the request's own `recompute_modules`; `lattice` takes all sets of at most
-    `study.largest` labels. Labels that the rules refuse or call without effect on the model are left out.
+    `study.largest` labels. `escalate` searches what was composed, or, of a single request, what `lattice` would take
+    and full recompute. Labels that the rules refuse or call without effect on the model are left out.
 
     Raises:
         UsageError: an unknown mode, or a base that is no list of labels.
@@ -32,11 +41,8 @@ def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) 
     mode = str(study["mode"])
     if mode == GRID:
         return tuple(composed)
-    if mode == ESCALATE:
-        raise UsageError(
-            "study.mode=escalate is decided trial by trial, which this release's driver does not do yet; "
-            "study.mode=one_at_a_time and study.mode=lattice plan all their trials at once."
-        )
+    if mode == ESCALATE and len(composed) > 1:
+        return _with_control(composed)
     if mode not in MODES:
         near = nearest(mode, MODES)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(MODES)}"
@@ -48,12 +54,27 @@ def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) 
         if mode == ONE_AT_A_TIME:
             sets = one_at_a_time(_base(one.request), known, without_effect=useless)
         else:
-            assert mode == LATTICE, "every other mode was refused"
+            assert mode in (LATTICE, ESCALATE), "every other mode was refused"
             sets = lattice(known, int(study.get("largest", 2)), without_effect=useless)
         for chosen in sets:
             candidate = _with(one, chosen, several=len(composed) > 1)
             found.setdefault(candidate.name, candidate)
+        if mode == ESCALATE:
+            found.setdefault(_FULL_NAME, _full(one))
     return tuple(found.values())
+
+
+def _with_control(composed: Sequence[Composed]) -> tuple[Composed, ...]:
+    """What a search was given, behind the control that it starts from."""
+    if any(Candidate(one.name, one.request).is_control for one in composed):
+        return tuple(composed)
+    return (_with(composed[0], (), several=False), *composed)
+
+
+def _full(composed: Composed) -> Composed:
+    words = tuple(f"{key}={value}" for key, value in _FULL.items() if value is not None)
+    request = {**composed.request, **_FULL}
+    return replace(composed, name=_FULL_NAME, overrides=(*composed.overrides, *words), request=request)
 
 
 def without_effect(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, text
 
-from orchestrator.predict.hours import spent_hours
+from orchestrator.predict.hours import Hours, saved_hours, spent_hours
 
 _ON_GPUS = "t.trainer = 'bridge'"
 
@@ -19,15 +19,29 @@ class StudyHours:
     study: str
     spent: float
     """By all of its executions on GPUs, controls and failures included; one that runs counts until now."""
-    saved: float
-    """What its whole grid would take beyond that: the executions whose results it uses and that others made."""
+    saved: float = 0.0
+    """What its whole grid would take beyond that: the executions whose results it uses and that others made,
+    and the candidates that a search left out, at the mean of those that it ran."""
+    runs: int = 0
+    """Its own executions on GPUs."""
+
+    def without(self, skipped: int) -> StudyHours:
+        """The same study, whose search left out so many candidates."""
+        if not self.runs:
+            return self
+        mean = self.spent / self.runs
+        each = Hours(mean, mean, mean)
+        more = saved_hours([each] * (self.runs + skipped), [each] * self.runs)
+        return replace(self, saved=self.saved + more)
 
 
 def study_hours(connection: Connection, now: float, study: str | None = None) -> list[StudyHours]:
     """Of every study that has used GPUs, or uses results that have; by name."""
-    spent = _hours(connection, _OWN, now, study)
-    saved = _hours(connection, _OF_OTHERS, now, study)
-    return [StudyHours(name, spent.get(name, 0.0), saved.get(name, 0.0)) for name in sorted({**spent, **saved})]
+    own, others = _executions(connection, _OWN, study), _executions(connection, _OF_OTHERS, study)
+    return [
+        StudyHours(name, spent_hours(own[name], now), spent_hours(others[name], now), len(own[name]))
+        for name in sorted({*own, *others})
+    ]
 
 
 _OWN = f"""
@@ -44,9 +58,12 @@ _OF_OTHERS = f"""
         AND NOT EXISTS (SELECT 1 FROM attempts o WHERE o.trial_id = t.id AND o.study_id = st.study_id)"""
 
 
-def _hours(connection: Connection, query: str, now: float, study: str | None) -> dict[str, float]:
+def _executions(
+    connection: Connection, query: str, study: str | None
+) -> defaultdict[str, list[tuple[int, float | None, float | None]]]:
+    """Ranks, start and end of each, by study."""
     chosen, given = ("", {}) if study is None else (" AND s.name = :name", {"name": study})
-    found: dict[str, list[tuple[int, float | None, float | None]]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[int, float | None, float | None]]] = defaultdict(list)
     for row in connection.execute(text(query + chosen), given):
         found[row.study].append((row.ranks, row.started, row.ended))
-    return {name: spent_hours(attempts, now) for name, attempts in found.items()}
+    return found

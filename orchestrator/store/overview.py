@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,6 +115,16 @@ def studies(connection: Connection, name: str | None = None) -> list[StudyProgre
         for row in found
     ]
     return sorted(progress, key=lambda one: (-(one.created_at or 0.0), one.name))
+
+
+def batch_folders(connection: Connection, names: Collection[str]) -> dict[str, list[str]]:
+    """The folders of these studies' batches, oldest first."""
+    query = "SELECT s.name AS study, b.folder AS folder FROM batches b JOIN studies s ON s.id = b.study_id"
+    found: dict[str, list[str]] = {}
+    for row in connection.execute(text(query + " ORDER BY b.created_at, b.id")):
+        if row.study in names:
+            found.setdefault(row.study, []).append(row.folder)
+    return found
 
 
 def running(connection: Connection, study: str | None = None) -> list[RunningTrial]:

@@ -59,7 +59,6 @@ def test_every_candidate_is_selective_and_says_its_modules() -> None:
     ("words", "message"),
     [
         (["study.mode=latice"], "did you mean lattice"),
-        (["study.mode=escalate"], "trial by trial"),
         (["study.mode=one_at_a_time", "recompute=full_uniform"], "say the list"),
     ],
 )

@@ -75,6 +75,11 @@ def test_a_study_that_uses_the_results_of_another_has_saved_them(store: Store, r
     assert lines == ["GPU-hours  second  0 spent, 4 saved against running its whole grid"]
 
 
+def test_what_a_search_left_out_is_saved_at_the_mean_of_what_it_ran() -> None:
+    assert StudyHours("s", 6.0, 1.0, runs=3).without(2).saved == pytest.approx(5.0)
+    assert StudyHours("s", 0.0, 1.0).without(2).saved == 1.0
+
+
 def test_a_study_without_gpus_has_no_line(store: Store, results: Path) -> None:
     recorded.demo(results)
     collect(store, results)

@@ -1,0 +1,152 @@
+"""A search as a driver works it: one trial at a time, by what the ones before brought."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import recorded
+
+from orchestrator.config.compose import compose
+from orchestrator.config.multirun import Composed
+from orchestrator.dispatch.search import Searching, read_decisions, write_search
+from orchestrator.plan.candidate import trial_config
+from orchestrator.plan.modes import expand_mode
+from orchestrator.records import layout
+from orchestrator.records.spec import Batch
+from orchestrator.report.search import decision_lines
+from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hours
+
+NAMES = {"[]": [], "[moe_act]": ["moe_act"], "[moe]": ["moe"]}
+TRIALS = dict(zip(NAMES, ("a" * 20, "b" * 20, "c" * 20), strict=True))
+
+
+def searched(name: str, **more: Any) -> Searched:
+    request = compose(["recompute=control", f"recompute_modules={name}", "model=tiny_mla_moe"])
+    return Searched(TRIALS[name], name, name == "[]", 2, trial_config(request), **more)
+
+
+def search(**more: Any) -> Search:
+    return Search("demo", [searched(name) for name in NAMES], **more)
+
+
+def predicted(name: str) -> int:
+    from orchestrator.predict.memory import predict_memory
+    from orchestrator.predict.read import read_job
+
+    return predict_memory(read_job(searched(name).config).job).hottest.peak
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    results = tmp_path / "results"
+    layout.make_private_dir(results)
+    trials = [replace(recorded.batch_trial(TRIALS[name], modules), name=name) for name, modules in NAMES.items()]
+    made = recorded.batch(results, trials)
+    recorded.write_batch(results, made)
+    return made
+
+
+def searching(batch: Batch, given: Search) -> Searching:
+    folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    write_search(folder, given)
+    found = Searching.of(folder, batch)
+    assert found is not None
+    return found
+
+
+def ran(batch: Batch, slot: int, peak: int, ms: float) -> None:
+    trial = batch.trials[slot]
+    ranks = [recorded.rank_record(trial.trial, rank, base=peak, ms=ms) for rank in range(2)]
+    recorded.write_attempt(Path(batch.results_dir), trial, ranks)
+
+
+def test_control_runs_first_and_alone(batch: Batch) -> None:
+    found = searching(batch, search())
+    assert found.held([0, 1, 2], busy=False) == {1, 2}
+    assert found.held([0, 1, 2], busy=True) == {0, 1, 2}
+    assert not found.done
+
+
+def test_a_control_that_fits_ends_the_search(batch: Batch) -> None:
+    found = searching(batch, search(target=10**12))
+    found.held([0, 1, 2], busy=False)
+    ran(batch, 0, predicted("[]"), 100.0)
+    assert found.held([1, 2], busy=False) == {1, 2}
+    assert found.done
+    folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    first, last = read_decisions(folder)
+    assert (first.next, last.next, last.answer) == ("[]", None, "[]")
+    assert {one.name for one in last.skipped} == {"[moe_act]", "[moe]"}
+    assert any("not tried  [moe]" in line for line in decision_lines("demo", [first, last]))
+
+
+def test_without_a_fit_the_next_is_what_should_meet_the_target(batch: Batch) -> None:
+    control, broad = predicted("[]"), predicted("[moe]")
+    assert broad < control
+    found = searching(batch, search(target=(control + broad) // 2))
+    trial = batch.trials[0]
+    ranks = [recorded.out_of_memory(recorded.rank_record(trial.trial, rank)) for rank in range(2)]
+    recorded.write_attempt(Path(batch.results_dir), trial, ranks)
+    assert found.held([1, 2], busy=False) == {1}
+    assert not found.done
+    (decision,) = read_decisions(layout.batch_dir(Path(batch.results_dir), batch.batch))
+    assert "should meet the target" in decision.reason
+    assert "will not fit" in decision.skipped[0].why
+
+
+def test_a_driver_that_starts_again_decides_the_same_and_says_it_once(batch: Batch) -> None:
+    given = search(target=10**12)
+    ran(batch, 0, predicted("[]"), 100.0)
+    for _ in range(2):
+        found = searching(batch, given)
+        assert found.held([1, 2], busy=False) == {1, 2}
+    assert len(read_decisions(layout.batch_dir(Path(batch.results_dir), batch.batch))) == 1
+
+
+def test_what_earlier_commands_found_is_not_tried_again() -> None:
+    known = {TRIALS["[]"]: Tried("OOM-fwd")}
+    decision = decide(search(known=known, target=predicted("[]")), {})
+    assert decision.next not in (None, "[]")
+
+
+def test_a_trial_that_was_cancelled_is_not_waited_for(batch: Batch) -> None:
+    found = searching(batch, search())
+    found.held([1, 2], busy=False)
+    (decision,) = read_decisions(layout.batch_dir(Path(batch.results_dir), batch.batch))
+    assert decision.next != "[]"
+
+
+def test_a_budget_ends_a_search_and_says_so() -> None:
+    def on_gpus(one: Searched) -> Searched:
+        trainer = {**one.config["trainer"], "name": "bridge"}
+        model = {**one.config["model"]}
+        return replace(one, config={**one.config, "trainer": trainer, "model": model}, seconds=360.0)
+
+    given = search(target=1)
+    candidates = [on_gpus(one) for one in given.candidates]
+    tried = {TRIALS["[]"]: Tried("OOM-fwd", seconds=3600.0)}
+    given = replace(given, candidates=candidates, hours_left=0.1)
+    assert gpu_hours(given, tried) == 2.0
+    decision = decide(given, {})
+    assert decision.done
+    assert "0.20 GPU-hours and 0.10 are left" in decision.reason
+
+
+def composed(*words: str) -> list[Composed]:
+    return [Composed("one", words, compose(["recompute=control", "study.mode=escalate", *words]))]
+
+
+def test_a_single_request_is_searched_over_small_sets_and_full_recompute() -> None:
+    names = [one.name for one in expand_mode(composed("model=tiny_dense", "parallelism=single"))]
+    assert names[0] == "[]"
+    assert "[mlp]" in names
+    assert names[-1] == "full uniform 1"
+
+
+def test_a_search_over_given_candidates_starts_from_their_control() -> None:
+    given = [*composed("recompute_modules=[mlp]"), *composed("recompute_modules=[core_attn]")]
+    names = [one.name for one in expand_mode(given)]
+    assert names == ["[]", "one", "one"]
