@@ -173,7 +173,7 @@ def out_of_memory(record: RankRecord, stage: Stage = Stage.FORWARD, iteration: i
         record,
         ended_at=START + 31,
         exit_code=1,
-        beacon=LastBeacon(stage, iteration, 0, START + 30),
+        beacon=LastBeacon(Stage.BETWEEN_STEPS, iteration, 0, START + 30.5),  # its stack has unwound
         measured=False,
         iterations=record.iterations[: iteration - 1],
         exception=exception,

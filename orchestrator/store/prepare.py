@@ -315,7 +315,9 @@ def _prepare_rank(
     file: _RankFile, peaks: WindowPeaks, software: dict[str, Row], effective: dict[str, Row]
 ) -> PreparedRank:
     record = file.record
-    device, beacon, exception = record.device, record.beacon, record.exception
+    device, exception = record.device, record.exception
+    # Where it was raised counts: by the time a rank is gone, its stack has unwound and its beacon is further out.
+    last = exception if exception and exception.stage else record.beacon
     allocated, reserved = largest(peaks, 0), largest(peaks, 1)
     row = {
         "rank": record.rank,
@@ -326,9 +328,9 @@ def _prepare_rank(
         "ended": record.ended,
         "exit_code": record.exit_code,
         "signal": record.signal,
-        "stage": str(beacon.stage) if beacon else None,
-        "iteration": beacon.iteration if beacon else None,
-        "microbatch": beacon.microbatch if beacon else None,
+        "stage": str(last.stage) if last else None,
+        "iteration": last.iteration if last else None,
+        "microbatch": last.microbatch if last else None,
         "measured": record.measured,
         "device_name": clean_text(device.name) if device and device.name else None,
         "device_uuid": clean_text(device.uuid) if device and device.uuid else None,

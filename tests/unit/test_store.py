@@ -560,6 +560,7 @@ def test_detail_shows_stages_iterations_and_ranks(store: Store, results: Path) -
     attempt = detail.deciding
     assert attempt is not None
     assert (attempt.rank, attempt.stage, attempt.iteration) == (1, "forward", 1)
+    assert {(one.stage, one.iteration) for one in attempt.ranks if one.exception_type} == {("forward", 2)}
     assert "Tried to allocate 2.00 GiB" in attempt.evidence[0]
     forward = next(one for one in attempt.stages if one.stage == "forward")
     assert (forward.ranks, forward.peak_allocated_rank) == (2, 0)
