@@ -217,7 +217,7 @@ def test_markup_script_and_style_in_what_was_measured_stay_text(text):
     assert page.styles == BENIGN.styles
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20))
 def test_no_text_adds_an_element_to_the_page(text):
     page = Page(html(hostile_content(f"x{text}")))

@@ -57,7 +57,7 @@ def html(content: Content) -> str:
     Raises:
         EnvironmentFailure: the extra `report` is not installed.
     """
-    jinja, markup = _jinja()
+    template, markup = _template()
     library = _library()
     first = content.first_shown()
     heat = _heat(first)
@@ -67,12 +67,6 @@ def html(content: Content) -> str:
     style = _style()
     script = (_HERE / "page.js").read_text()
     kinds = [kind for kind in KINDS if any(one.kind == kind for one in every)]
-    environment = jinja.Environment(
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        finalize=lambda value: value if isinstance(value, markup) else _lines(value),
-    )
-    template = environment.from_string((_HERE / "page.html.jinja").read_text())
     rendered: str = template.render(
         content=content,
         made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(content.made_at)),
@@ -195,8 +189,16 @@ def _library() -> str:
     return bundle
 
 
-def _jinja() -> tuple[Any, Any]:
+@cache
+def _template() -> tuple[Any, Any]:
+    """The template, and the type of texts that are markup already."""
     try:
-        return importlib.import_module("jinja2"), importlib.import_module("markupsafe").Markup
+        jinja, markup = importlib.import_module("jinja2"), importlib.import_module("markupsafe").Markup
     except ImportError as error:
         raise EnvironmentFailure("A report needs Jinja2: pip install 'recompute-orchestrator[report]'.") from error
+    environment = jinja.Environment(
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        finalize=lambda value: value if isinstance(value, markup) else _lines(value),
+    )
+    return environment.from_string((_HERE / "page.html.jinja").read_text()), markup
