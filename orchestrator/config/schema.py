@@ -314,7 +314,8 @@ class Study:
     """Lists of overrides; each list is one candidate, and they multiply with the swept axes."""
     repeats: int = 1
     mode: str = "grid"
-    """`grid`; `one_at_a_time`: the list of modules with one label more or less; `lattice`: all small sets of labels."""
+    """`grid`; `one_at_a_time`: the list of modules with one label more or less; `lattice`: all small sets of labels;
+    `escalate`: a search, which the driver decides trial by trial."""
     largest: int = 2
     """Most labels of one set in a lattice."""
     target_gb: float | None = None
