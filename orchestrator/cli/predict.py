@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.analysis.rows import Row
     from orchestrator.analysis.siblings import Sibling
     from orchestrator.config.multirun import Composed
+    from orchestrator.plan.verdict import Verdict
     from orchestrator.predict.past import Outcome
     from orchestrator.report.predict import Forecast
 
@@ -62,6 +63,10 @@ def run(args: argparse.Namespace) -> int:
     effective = _read_effective(args.effective) if args.effective else None
     target = _target(args, composed[0].request)
     siblings = _siblings(args, composed)
+    asked = _ask_recipes(composed, siblings) if effective is None else {}
+    for index, (request, verdict) in asked.items():
+        composed = (*composed[:index], replace(composed[index], request=dict(request)), *composed[index + 1 :])
+        siblings[index] = replace(siblings[index], effective=verdict.effective)
     if effective is not None:
         siblings = [replace(one, effective=effective) for one in siblings]
     found = [_forecast(one, sibling, target, args.imbalance) for one, sibling in zip(composed, siblings, strict=True)]
@@ -73,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         if job is not None:
             answer["tensors"] = [vars(share) for share in largest_tensors(job)]
             answer["savings"] = [vars(one) for one in savings(job)]
+        if chosen in asked:
+            answer["bridge_estimate"] = asked[chosen][1].estimate
         print(json.dumps(answer, indent=1, allow_nan=False))
         return 0
     report.print_forecasts(forecasts, sys.stdout, target=target)
@@ -83,7 +90,36 @@ def run(args: argparse.Namespace) -> int:
             report.print_tensors(largest_tensors(job, prediction), sys.stdout, most=args.tensors)
             report.print_savings(savings(job), sys.stdout)
             report.print_terms(spread, sys.stdout)
+        estimate = asked[chosen][1].estimate if chosen in asked else None
+        if estimate is not None:
+            report.print_estimate(estimate, sys.stdout)
     return 0
+
+
+def _ask_recipes(
+    composed: Sequence[Composed], siblings: Sequence[Sibling]
+) -> dict[int, tuple[Mapping[str, Any], Verdict]]:
+    """What the recipes of Bridge's candidates mean, where no measured sibling says it and Bridge can be imported: the
+    request with its number of ranks, and the answer, by position."""
+    from orchestrator.plan.candidate import Candidate
+    from orchestrator.plan.resolved import with_resolved
+    from orchestrator.plan.validator import validate
+
+    open_ones = [
+        index
+        for index, (one, sibling) in enumerate(zip(composed, siblings, strict=True))
+        if sibling.effective is None and one.request["trainer"]["name"] == "bridge"
+    ]
+    if not open_ones:
+        return {}
+    candidates = [Candidate(composed[index].name, composed[index].request) for index in open_ones]
+    verdicts = validate(candidates).verdicts
+    filled = with_resolved(candidates, verdicts)
+    return {
+        index: (one.request, verdict)
+        for index, one, verdict in zip(open_ones, filled, verdicts, strict=True)
+        if verdict is not None and verdict.effective is not None
+    }
 
 
 def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:

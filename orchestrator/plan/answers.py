@@ -15,7 +15,7 @@ from orchestrator.records.jsonfile import FormatError, read_json, write_json
 from orchestrator.records.layout import make_private_dir
 
 _KEPT = 50_000
-_ANSWER = ("ok", "message", "open", "resolved")
+_ANSWER = ("ok", "message", "open", "resolved", "estimate")
 _RECOMPUTE = ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")
 
 
@@ -79,6 +79,7 @@ class Answers:
             software=self.software,
             resolved=answer.get("resolved") or {},
             effective=self._effective(answer),
+            estimate=answer.get("estimate"),
         )
 
     def _effective(self, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:

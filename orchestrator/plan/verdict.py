@@ -43,6 +43,8 @@ class Verdict:
     """What a recipe turned out to mean: `parallelism`, `training` and `environment`, where one was asked."""
     effective: Mapping[str, Any] | None = None
     """What predictions read of the configuration that the framework finished, where a recipe was asked."""
+    estimate: Mapping[str, int | None] | None = None
+    """What Bridge's own estimator says, bytes: `weights_and_optimizer` and `activations`."""
 
 
 def revision_of(software: Mapping[str, Any]) -> Revision | None:

@@ -127,6 +127,17 @@ def print_terms(spread: Range, stream: TextIO) -> None:
         )
 
 
+def print_estimate(estimate: Mapping[str, int | None], stream: TextIO) -> None:
+    """What Bridge's own estimator says, beside ours."""
+    weights, activations = estimate.get("weights_and_optimizer"), estimate.get("activations")
+    more = (
+        "its formula for activations does not apply (it assumes sequence parallelism and selective recompute)"
+        if activations is None
+        else f"activations {format_bytes(activations)}"
+    )
+    print(f"Megatron Bridge's own estimator: weights and optimizer {format_bytes(weights)}, {more}", file=stream)
+
+
 def as_json(forecast: Forecast) -> dict[str, Any]:
     """A forecast as JSON; sizes are bytes."""
     found: dict[str, Any] = {"name": forecast.name, "problem": forecast.problem, "assumed": list(forecast.assumed)}

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.main import main
+from orchestrator.plan.validator import Validation
+from orchestrator.plan.verdict import Verdict
+from orchestrator.predict.fields import only_read
 
 EFFECTIVE = Path(__file__).parent.parent / "data" / "h200_recorded_moonlight16L.jsonl"
 BRIDGE = ["trainer=bridge", "recompute=control"]
@@ -97,3 +100,19 @@ def test_busier_experts_need_more(capsys: pytest.CaptureFixture[str], effective:
 def test_a_ledger_without_predictions_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", "--ledger"]) == 3
     assert "No prediction has been kept" in capsys.readouterr().err
+
+
+def test_a_recipe_is_asked_and_bridges_own_estimator_stands_beside_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Megatron Bridge can be imported: its answer has the sizes, and how many ranks it takes."""
+    answer = json.loads(EFFECTIVE.read_text().splitlines()[0])["effective"]
+    estimate = {"weights_and_optimizer": 30 * 10**9, "activations": None}
+    resolved = {"parallelism": {"world_size": 1}}
+    verdict = Verdict(ok=True, effective=only_read(answer), estimate=estimate, resolved=resolved)
+    monkeypatch.setattr("orchestrator.plan.validator.validate", lambda asked: Validation(tuple(verdict for _ in asked)))
+    words = [*BRIDGE, "model=nemotron3_nano", "parallelism=recipe"]
+    text = predict(capsys, *words)
+    assert "experts' FC1 output" in text
+    assert "own estimator: weights and optimizer 30.000 GB, its formula for activations does not apply" in text
+    assert as_json(capsys, *words)["bridge_estimate"] == estimate

@@ -39,8 +39,8 @@ def resolve(config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
     """The answer for one configuration. `world_size` None: the fewest ranks that the recipe can run on.
 
     Returns:
-        `ok`, `message` (what was refused, in the framework's words), `open`, `effective`, and `resolved` with
-        `parallelism`, `training` and `environment`.
+        `ok`, `message` (what was refused, in the framework's words), `open`, `effective`, `estimate` (Bridge's own, in
+        bytes), and `resolved` with `parallelism`, `training` and `environment`.
     """
     refusal: dict[str, Any] = {"resolved": None, "effective": None, "open": []}
     try:
@@ -64,7 +64,28 @@ def resolve(config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
     }
     resolved["parallelism"]["world_size"] = ranks
     verdict = _verdict(container, ranks)
-    return {**verdict, "resolved": resolved, "effective": effective_configuration(container, [])}
+    return {
+        **verdict,
+        "resolved": resolved,
+        "effective": effective_configuration(container, []),
+        "estimate": _estimate(container),
+    }
+
+
+def _estimate(container: Any) -> dict[str, int | None] | None:
+    """Bytes by Bridge's own estimator; None where this Bridge has none, or it cannot read the model.
+
+    Its formula for activations assumes sequence parallelism and selective recompute (`report_theoretical_memory`).
+    """
+    try:
+        estimator = importlib.import_module("megatron.bridge.training.utils.theoretical_memory_utils")
+        weights = estimator.compute_weight_and_optimizer_memory(container)
+        model, activations = container.model, None
+        if model.sequence_parallel and model.recompute_granularity == "selective":
+            activations = estimator.compute_activation_memory(container, num_microbatches=None)
+    except (ImportError, AttributeError, TypeError, ArithmeticError):
+        return None
+    return {"weights_and_optimizer": int(weights), "activations": None if activations is None else int(activations)}
 
 
 NEEDS_A_GPU = "this recipe can only be built where a GPU is"
