@@ -267,7 +267,7 @@ def attempt_dirs(results_dir: Path, trial: str) -> list[Path]:
         entries = list(layout.trial_dir(results_dir, trial).iterdir())
     except FileNotFoundError:
         return []
-    return sorted((entry for entry in entries if entry.name.isdigit()), key=lambda entry: int(entry.name))
+    return sorted((entry for entry in entries if entry.name.isdecimal()), key=lambda entry: int(entry.name))
 
 
 def read_attempt(run_dir: Path) -> AttemptRecord | None:

@@ -81,7 +81,7 @@ def new_attempt_dir(results_dir: Path, trial: str) -> Path:
     """
     parent = trial_dir(results_dir, trial)
     make_private_dir(parent)
-    taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdigit()]
+    taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
     number = max(taken, default=0)
     while True:
         number += 1
@@ -98,12 +98,14 @@ class UntrustedFolderError(PermissionError):
 
 
 def check_private(path: Path) -> None:
-    """Refuse a file or folder that another user owns or could write.
+    """Refuse what another user owns or could write, and what is neither file nor folder: a pipe would never end.
 
     Raises:
         UntrustedFolderError: with what would make it safe.
     """
     status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise UntrustedFolderError(f"{path} is neither a file nor a folder: remove it")
     if status.st_uid != os.geteuid():
         raise UntrustedFolderError(
             f"{path} belongs to another user (uid {status.st_uid}): records are only read from your own"

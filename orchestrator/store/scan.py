@@ -36,7 +36,7 @@ def changed_attempts(results_dir: Path, known: Mapping[str, Seen], now: float) -
     """
     for trial in _folders(str(layout.runs_dir(results_dir))):
         for attempt in _folders(trial.path):
-            if not attempt.name.isdigit():
+            if not attempt.name.isdecimal():
                 continue
             before = known.get(attempt.path)
             changed_at = attempt.stat(follow_symlinks=False).st_mtime_ns

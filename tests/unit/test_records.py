@@ -217,6 +217,18 @@ def test_every_folder_that_is_created_is_private_whatever_the_umask(tmp_path: Pa
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_a_pipe_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "attempt.json", 0o600)
+    with pytest.raises(layout.UntrustedFolderError, match="neither a file nor a folder"):
+        layout.check_private(tmp_path / "attempt.json")
+
+
+def test_names_that_are_no_attempts_do_not_count(tmp_path: Path) -> None:
+    for name in ("²", "x", "-1", "007"):
+        (layout.trial_dir(tmp_path, "t") / name).mkdir(parents=True)
+    assert layout.new_attempt_dir(tmp_path, "t").name == "008"
+
+
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     layout.make_private_dir(tmp_path)
