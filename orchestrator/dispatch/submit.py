@@ -21,8 +21,10 @@ from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.cancel import ask_to_cancel
 from orchestrator.dispatch.launcher import Launcher
 from orchestrator.dispatch.liveness import (
+    CANCELLED,
     DRIVER_FILE,
     FAILED,
+    FINISHED,
     LOST,
     RUNNING,
     SUBMITTED,
@@ -34,7 +36,7 @@ from orchestrator.dispatch.liveness import (
 )
 from orchestrator.dispatch.local import LocalLauncher
 from orchestrator.dispatch.slurm.accounting import cancel_waiting
-from orchestrator.dispatch.slurm.record import OPEN, read_submission
+from orchestrator.dispatch.slurm.record import OPEN, Submission, read_submission
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
@@ -90,9 +92,9 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
     found = []
     for batch_dir in batch_dirs(results_dir):
         submission = read_submission(batch_dir)
-        if not (is_alive(batch_dir) if submission is None else submission.state in OPEN):
-            continue
         state = _driver_state(batch_dir)
+        if not (is_alive(batch_dir) if submission is None else _slurm_has(submission, state)):
+            continue
         try:
             batch = read_batch(batch_dir)
         except FormatError:  # its driver has read it, and lives
@@ -101,6 +103,12 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
         trials = [trial.trial for trial in batch.trials] if state is None else state.open_trials
         found.append(LiveBatch(batch.batch, batch.study, frozenset(trials)))
     return found
+
+
+def _slurm_has(submission: Submission, state: DriverState | None) -> bool:
+    """Whether a batch's job waits or runs, or may yet be requeued: not after its driver has done all there was."""
+    done = state is not None and state.state in (FINISHED, CANCELLED)
+    return submission.state in OPEN and not done
 
 
 def local_settings(

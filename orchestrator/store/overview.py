@@ -150,8 +150,8 @@ def waiting(connection: Connection, study: str | None = None) -> list[WaitingTri
 
 
 def unsettled(connection: Connection) -> list[str]:
-    """The folders of batches that were handed over and have not been said to have ended, or have said nothing."""
-    states = "('submitting', 'submitted', 'running')"
+    """The folders of batches that were handed over and whose drivers have not said that all is done, or nothing."""
+    states = "('submitting', 'submitted', 'running', 'unfinished', 'failed')"
     query = f"SELECT folder FROM batches WHERE folder <> '' AND (state IS NULL OR state IN {states})"
     return list(connection.execute(text(query)).scalars())
 

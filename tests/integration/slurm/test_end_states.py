@@ -41,6 +41,7 @@ def trial_of(results: Path, name: str, **more: object) -> str:
 
 def test_a_grid_runs_in_one_job_and_every_trial_is_a_step(bed: Bed, results: Path) -> None:
     submitted = submit(results, *TRIALS)
+    until(lambda: not live_batches(results))  # a watcher ends when the driver is done, whether or not anybody settles
     wait_over(results, submitted.batches[0].batch)
     assert [labels(results, trial_of(results, name)) for name in TRIALS] == [["pass"]] * 3
     rows = slurm("sacct", "-j", job_of(results, submitted), "-nPo", "JobName,State").splitlines()
