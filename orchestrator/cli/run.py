@@ -36,11 +36,12 @@ def run(given: argparse.Namespace) -> int:
     _refuse_nothing(plan)
     _say_plan(plan)
     _refuse_unsized(plan)
+    search = search_of(asked, plan)
+    decision = next_of(search) if search is not None and plan.new else None
     with writable_store(asked) as store:
         record_plan(store, asked.results_dir, record_of(plan, asked))
     keep_predictions(asked.results_dir, plan)
-    search = search_of(asked, plan)
-    if search is not None and plan.new and (decision := next_of(search)).done:
+    if decision is not None and decision.done:
         say(plan.study, [decision])
         with writable_store(asked) as store:
             _show_comparison(store, plan, as_json=given.json, tried=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.place import note, writable_store
 from orchestrator.cli.planning import Asked
 from orchestrator.config.errors import UsageError
+from orchestrator.dispatch.handover import SLURM
 from orchestrator.select.modes import ESCALATE
 from orchestrator.select.search import Search, Searched, Tried, decide
 
@@ -23,7 +24,7 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     """The search that a command asks for, with what is known already; None for the other modes.
 
     Raises:
-        UsageError: the candidates are of several jobs, or are repeated.
+        UsageError: the candidates are of several jobs, or are repeated, or would run in a submitted job.
     """
     from orchestrator.dispatch.batch import requested_match_key
     from orchestrator.plan.plan import Status
@@ -31,6 +32,11 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     study = asked.request["study"]
     if study["mode"] != ESCALATE:
         return None
+    if asked.request["cluster"]["kind"] == SLURM:
+        raise UsageError(
+            "study.mode=escalate runs where its driver does: with cluster=local, or with cluster=here in an allocation "
+            "of `salloc`. With cluster=slurm, use study.mode=lattice or one_at_a_time."
+        )
     entries = [entry for entry in plan.of(Status.NEW, Status.KNOWN) if entry.repeat == 0]
     if len({requested_match_key(entry.request) for entry in entries}) > 1:
         raise UsageError(
@@ -40,7 +46,7 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     if int(study["repeats"]) > 1:
         raise UsageError("study.mode=escalate tries a candidate once: leave study.repeats at 1.")
     target, hours = study["target_gb"], study["gpu_hours"]
-    known, spent = _found(asked, plan.study, [entry.trial for entry in plan.known if entry.label is not None])
+    known, spent = _found(asked, plan) if plan.known or hours is not None else ({}, 0.0)
     return Search(
         study=plan.study,
         candidates=[_candidate(entry) for entry in entries],
@@ -104,14 +110,15 @@ def _candidate(entry: PlannedTrial) -> Searched:
     )
 
 
-def _found(asked: Asked, study: str, trials: Sequence[str]) -> tuple[dict[str, Tried], float]:
-    """What those trials measured, and the GPU-hours that the study has spent."""
+def _found(asked: Asked, plan: Plan) -> tuple[dict[str, Tried], float]:
+    """What the known trials measured, and the GPU-hours that the study has spent."""
     from orchestrator.analysis.stored import trial_rows
     from orchestrator.store.hours import study_hours
 
+    trials = [entry.trial for entry in plan.known if entry.label is not None]
     with writable_store(asked) as store, store.reading() as connection:
         rows = sorted(trial_rows(connection, trials), key=lambda row: row.started_at or 0.0) if trials else []
-        spent = sum(one.spent for one in study_hours(connection, time.time(), study))
+        spent = sum(one.spent for one in study_hours(connection, time.time(), plan.study))
     wanted: Mapping[str, Any] = dict.fromkeys(trials)
     return {row.trial: _tried(row) for row in rows if row.trial in wanted and row.label is not None}, spent
 

@@ -55,11 +55,7 @@ def hand_over(
         EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
     """
     kind = group(request, "cluster").get("kind")
-    if search is not None and kind == SLURM:
-        raise UsageError(
-            "study.mode=escalate runs where its driver does: with cluster=local, or with cluster=here in an allocation "
-            "of `salloc`. With cluster=slurm, use study.mode=lattice or one_at_a_time."
-        )
+    assert search is None or kind != SLURM, "a follow-up job would not know of the search"
     for ask in asks:
         refuse_secrets(ask.candidate.request)
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.main import main
 from orchestrator.config.compose import compose
 from orchestrator.dispatch.attempt import attempt_dirs
 from orchestrator.dispatch.liveness import FINISHED, read_driver_state
@@ -70,3 +71,23 @@ def test_a_failed_control_is_followed_by_the_narrowest_candidate(tmp_path: Path)
     assert [one.next for one in decisions][:2] == ["[]", started[1]]
     assert decisions[-1].answer in started[1:]
     assert all(json.loads(line)["reason"] for line in (batch_dir / "decisions.jsonl").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["study.repeats=2"], "leave study.repeats at 1"),
+        (["-m", "training.seq_length=32,64"], "make a study of each job"),
+    ],
+)
+def test_what_a_search_cannot_do_is_refused_before_anything_is_kept(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "study.mode=escalate", "recompute=control", "model=tiny_dense"]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
