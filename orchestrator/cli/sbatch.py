@@ -17,9 +17,7 @@ def add_parser(subparsers: Any) -> None:
         description="Prints the script of a job that runs one candidate behind its control: what cluster=slurm would "
         "submit, complete in itself. `sbatch` takes it, and `collect` takes in what it leaves. Submits nothing.",
     )
-    parser.add_argument(
-        "overrides", nargs="*", metavar="OVERRIDE", help="as for a run; cluster=slurm unless said"
-    )
+    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="as for a run; cluster=slurm unless said")
     parser.add_argument("--config-name", "-cn", metavar="NAME", help="the primary configuration, instead of config")
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a conf folder that comes before all others")
 
