@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.cli.storage import add_results_flag
@@ -29,13 +30,20 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.rows import results
+    from orchestrator.cli.searching import searches
     from orchestrator.report.compare import as_json, print_comparison
+    from orchestrator.report.search import decision_lines
 
     with results(args, args.what, deltas=not args.force_unmatched) as found:
         chosen = found.key(args.key)
+        with found.store.reading() as connection:
+            decided = searches(connection, found.found.studies)
     comparison = (chosen if args.force_unmatched else chosen.matched()).comparison
     if args.json:
-        print(json.dumps(as_json(comparison), indent=1, allow_nan=False))
+        decisions = {study: [asdict(one) for one in made] for study, made in decided.items()}
+        print(json.dumps(as_json(comparison) | {"decisions": decisions}, indent=1, allow_nan=False))
     else:
         print_comparison(comparison, sys.stdout, side_by_side=args.force_unmatched)
+        for study, made in decided.items():
+            print("\n".join(decision_lines(study, made)))
     return 0

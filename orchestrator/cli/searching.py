@@ -15,6 +15,8 @@ from orchestrator.select.modes import ESCALATE
 from orchestrator.select.search import Search, Searched, Tried, decide
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from orchestrator.dispatch.search import Decided
     from orchestrator.plan.plan import Plan, PlannedTrial
     from orchestrator.select.escalate import Decision
@@ -68,6 +70,14 @@ def next_of(search: Search) -> Decision:
         return decide(search, {})
     except CannotPredictError as error:
         raise UsageError(f"study.mode=escalate goes by predictions, and there is none: {error}") from error
+
+
+def searches(connection: Connection, studies: Sequence[str]) -> dict[str, list[Decided]]:
+    """What the searches of these studies decided, by study; only of those that searched."""
+    from orchestrator.store.overview import batch_folders
+
+    folders = batch_folders(connection, studies)
+    return {study: made for study, batches in folders.items() if (made := decisions_of(map(Path, batches)))}
 
 
 def decisions_of(folders: Iterable[Path]) -> list[Decided]:

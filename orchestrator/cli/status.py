@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from orchestrator.cli.storage import Answering, add_results_flag, answer
@@ -38,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace, answering: Answering) -> int:
-    from orchestrator.cli.searching import decisions_of
+    from orchestrator.cli.searching import searches
     from orchestrator.report.hours import hours_lines
     from orchestrator.report.search import decision_lines
     from orchestrator.report.status import (
@@ -54,7 +53,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     from orchestrator.store.collect import open_problems
     from orchestrator.store.find_study import find_study
     from orchestrator.store.hours import study_hours
-    from orchestrator.store.overview import PLANNED, batch_folders, running, studies, trial_lines, waiting
+    from orchestrator.store.overview import PLANNED, running, studies, trial_lines, waiting
 
     with answering.store.reading() as connection:
         name = find_study(connection, given.study) if given.study else None
@@ -64,8 +63,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         lines = trial_lines(connection, name) if name else []
         now = time.time()
         hours = study_hours(connection, now, name)
-        folders = batch_folders(connection, [one.name for one in found])
-    decided = {study: made for study, batches in folders.items() if (made := decisions_of(map(Path, batches)))}
+        decided = searches(connection, [one.name for one in found])
     left_out = {study: {one.name for one in made[-1].skipped} for study, made in decided.items() if not made[-1].next}
     coming = [one for one in coming if one.state != PLANNED or one.name not in left_out.get(one.study, ())]
     hours = [one.without(len(left_out.get(one.study, ()))) for one in hours]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import recorded
 
+from orchestrator.cli.main import main
 from orchestrator.config.compose import compose
 from orchestrator.config.multirun import Composed
 from orchestrator.dispatch.search import Searching, read_decisions, write_search
@@ -150,3 +152,22 @@ def test_a_search_over_given_candidates_starts_from_their_control() -> None:
     given = [*composed("recompute_modules=[mlp]"), *composed("recompute_modules=[core_attn]")]
     names = [one.name for one in expand_mode(given)]
     assert names == ["[]", "one", "one"]
+
+
+def test_status_and_compare_show_what_a_search_decided(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(batch.results_dir).parent)
+    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
+    found = searching(batch, search(target=10**12))
+    found.held([0, 1, 2], busy=False)
+    ran(batch, 0, predicted("[]"), 100.0)
+    found.held([1, 2], busy=False)
+    for verb in ("status", "compare"):
+        assert main([verb, "demo"]) == 0
+        shown = capsys.readouterr().out
+        assert "search  demo  tries []: control first" in shown
+        assert "search  demo  ends: [] fits" in shown
+        assert "not tried  [moe]: " in shown
+        assert main([verb, "demo", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["decisions"]["demo"][-1]["answer"] == "[]"
