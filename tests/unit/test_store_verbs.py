@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import recorded
 
 from orchestrator.cli.main import main
+from orchestrator.dispatch.liveness import take_driver_lock
 from orchestrator.records import layout
 from orchestrator.records.beacon import BeaconWriter
 from orchestrator.store.database import open_store
@@ -128,8 +130,11 @@ def test_status_says_where_a_running_trial_is(demo: Path, tmp_path: Path, capsys
 
 def test_status_names_what_waits(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     waiting = [recorded.batch_trial(f"{number:020x}", [f"m{number}"]) for number in range(12)]
-    recorded.write_batch(demo, recorded.batch(demo, waiting, name="b9"))
+    path = recorded.write_batch(demo, recorded.batch(demo, waiting, name="b9"))
+    lock = take_driver_lock(path.parent)  # a driver that has said nothing yet, and lives
+    assert lock is not None
     assert main(["status"]) == 0
+    os.close(lock)
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("pending"))
     assert line.startswith("pending  12 ")
     assert "recompute_modules=[m0], " in line
