@@ -68,6 +68,10 @@ def main(arguments: Sequence[str]) -> int:
         if package in ("", "orchestrator"):
             raise
         return _fail(_missing(package), 1)
+    except RuntimeError as error:
+        if "home directory" not in str(error):  # pathlib's only way to say so
+            raise
+        return _fail("A path begins with ~, and that user's home is not known here: write the path in full.", 2)
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _DATABASE_MODULES:
             raise

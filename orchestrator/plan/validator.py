@@ -122,7 +122,8 @@ def _validate(
 
 def default_cache_dir() -> Path:
     """`$XDG_CACHE_HOME/recompute-orchestrator/validation`, with `~/.cache` where the variable is unset."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    home = os.path.expanduser("~")  # noqa: PTH111  pathlib raises for a user without an entry, as in a container
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("/nonexistent" if home == "~" else home) / ".cache")
     return Path(base) / "recompute-orchestrator" / "validation"
 
 

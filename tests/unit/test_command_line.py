@@ -158,6 +158,11 @@ def test_a_results_folder_that_no_record_can_name_is_refused(
     assert "not UTF-8" in capsys.readouterr().err
 
 
+def test_the_home_of_nobody_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["results_dir='~nobody-of-this-name/x'"]) == 2
+    assert "write the path in full" in capsys.readouterr().err
+
+
 def test_an_empty_variable_names_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCHESTRATOR_DB", "")
     (tmp_path / "results").mkdir(mode=0o700)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 import stat
 import textwrap
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.installation import Installation, installation_of
-from orchestrator.plan.validator import validate
+from orchestrator.plan.validator import default_cache_dir, validate
 
 ANSWERS = """
 import json, os, sys
@@ -169,3 +170,13 @@ def test_what_a_recipe_meant_is_kept_for_predictions_and_stored_once(tmp_path: P
         None,
     ]
     assert len(again.jobs) == 1
+
+
+def test_a_user_without_a_home_has_a_cache_that_cannot_be_kept_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(uid: int) -> Any:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    assert default_cache_dir() == Path("/nonexistent/.cache/recompute-orchestrator/validation")
