@@ -52,6 +52,8 @@ def _explain(text: str, where: str, busy_seconds: float) -> EnvironmentFailure |
         )
     if "database or disk is full" in text or "No space left" in text:
         return EnvironmentFailure(f"The disk that holds {where} is full: nothing was lost; free some space and retry.")
+    if "disk I/O error" in text:
+        return EnvironmentFailure(f"{where} cannot be read or written ({text}): its disk may be full, or gone.")
     if "permission denied" in text or "must be owner" in text:
         return EnvironmentFailure(f"{where}: {' '.join(text.split())}. Ask its owner for the right to write.")
     if "read-only transaction" in text:

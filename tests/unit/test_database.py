@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.store import database
 from orchestrator.store.clean import clean, clean_text
 from orchestrator.store.database import open_store, parse_url, shown_url
+from orchestrator.store.failures import explained
 from orchestrator.store.filesystem import may_use_wal, mounted_type
 
 MOUNTS = """\
@@ -99,3 +101,8 @@ def test_stored_text_has_neither_nul_nor_surrogates(text: str) -> None:
 
 def test_lone_surrogates_are_spelt_out() -> None:
     assert clean({"a\0": ["\ud800", 1, None, 2.5, True]}) == {"a\\x00": ["\\ud800", 1, None, 2.5, True]}
+
+
+def test_a_disk_that_fails_under_the_database_is_said_to_be_full_or_gone() -> None:
+    with pytest.raises(EnvironmentFailure, match="its disk may be full"), explained("x.sqlite", 5.0):
+        raise sqlite3.OperationalError("disk I/O error")
