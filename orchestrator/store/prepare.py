@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -157,6 +157,7 @@ def _read_attempt(run_dir: Path) -> AttemptRecord | None:
     if (attempt.trial, attempt.attempt) != (run_dir.parent.name, run_dir.name):
         raise FormatError(f"{path}: it is the record of {attempt.trial}/{attempt.attempt}, in the wrong folder")
     check_numbers((attempt.world_size, attempt.repeat), str(path))
+    _check_words((attempt.batch, attempt.role, attempt.trainer), str(path))
     return attempt
 
 
@@ -167,7 +168,15 @@ def _read_spec(run_dir: Path) -> TrialSpec | None:
     layout.check_private(path)
     spec = decode(TrialSpec, read_json(path), str(path))
     check_numbers((spec.world_size, spec.train_iters, *spec.steady_window), str(path))
+    _check_words((spec.trial, spec.trainer, spec.beacon_dir), str(path))
     return spec
+
+
+def _check_words(words: Iterable[str], where: str) -> None:
+    """Refuse ids that no column can hold as they are: spelt out, they would name something else."""
+    for word in words:
+        if "\0" in word or word.encode("utf-8", "replace").decode() != word:
+            raise FormatError(f"{where}: {word!r} is no name that a database can hold")
 
 
 def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:

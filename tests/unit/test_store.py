@@ -187,6 +187,18 @@ def test_unreadable_files_are_named_and_hold_up_nothing_else(store: Store, resul
     assert len(open_problems(store)) == 2
 
 
+@pytest.mark.parametrize("batch", ["\ud800", "nul \0"])
+def test_an_id_that_no_column_can_hold_is_a_problem_of_its_attempt_alone(
+    store: Store, results: Path, batch: str
+) -> None:
+    recorded.demo(results)
+    trial = recorded.batch_trial("f" * 20, ["mlp"])
+    recorded.write_attempt(results, trial, record=replace(recorded.attempt_record(trial), batch=batch))
+    found = collect(store, results)
+    assert found.new == 3
+    assert ["is no name that a database can hold" in problem.message for problem in found.problems] == [True]
+
+
 @pytest.mark.parametrize("file", ["plan", "batch", "spec"])
 def test_a_number_that_no_column_can_hold_is_a_problem_of_its_file_alone(
     store: Store, results: Path, file: str
