@@ -9,12 +9,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, bindparam, update
-from sqlalchemy.exc import DataError
+from sqlalchemy.exc import DataError, IntegrityError
 
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, decode, read_json
@@ -99,15 +100,32 @@ class Intake:
                 connection.execute(statement, [{"key": seen.path, "new": seen.stamp} for seen in settled])
 
     def _write(self, pending: list[Read]) -> None:
+        """Write attempts together; where one holds what no column can, each on its own, and that one is a problem."""
+        try:
+            self._write_together(pending)
+        except (OverflowError, UnicodeError, DataError, IntegrityError) as error:
+            if len(pending) > 1:
+                for one in pending:
+                    self._write([one])
+                return
+            said = error.orig if isinstance(error, (DataError, IntegrityError)) else error
+            problem = Problem(pending[0][0].path, f"it cannot be stored: {' '.join(str(said).split())}")
+            if isinstance(error, IntegrityError):  # may be another writer's doing: tried again next time
+                self._collected.problems.append(problem)
+            else:
+                self._write_together([(pending[0][0], problem)])
+
+    def _write_together(self, pending: list[Read]) -> None:
         attempts = [one for _, one in pending if isinstance(one, PreparedAttempt)]
-        sources: list[tuple[Seen, str | None]] = []
-        for seen, one in pending:
-            problems = [one] if isinstance(one, Problem) else one.problems
-            self._collected.problems += problems
-            sources.append((seen, "; ".join(problem.message for problem in problems) or None))
+        problems = [[one] if isinstance(one, Problem) else one.problems for _, one in pending]
+        sources = [
+            (seen, "; ".join(problem.message for problem in found) or None)
+            for (seen, _), found in zip(pending, problems, strict=True)
+        ]
         with self._store.writing() as connection:
             new, updated = write_attempts(connection, attempts, self._user, self._origin)
             _remember(connection, sources)
+        self._collected.problems += chain.from_iterable(problems)
         self._collected.new += new
         self._collected.updated += updated
         self._collected.ranks += sum(len(one.ranks) for one in attempts)

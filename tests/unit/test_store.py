@@ -15,6 +15,7 @@ from sqlalchemy import text
 from orchestrator.cli.main import main
 from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.records import layout
+from orchestrator.records.jsonfile import read_json
 from orchestrator.records.rank import LastBeacon
 from orchestrator.store import query
 from orchestrator.store.collect import Collected, collect, open_problems
@@ -185,6 +186,21 @@ def test_unreadable_files_are_named_and_hold_up_nothing_else(store: Store, resul
     assert collect(store, results).updated == 1
     assert outcomes(store)[MLP] == ("ended", "pass")
     assert len(open_problems(store)) == 2
+
+
+def test_what_only_the_database_refuses_holds_up_no_other_attempt(new_url: Any, results: Path) -> None:
+    recorded.demo(results)
+    run_dir = recorded.write_attempt(results, recorded.batch_trial("f" * 20, ["mlp"]))
+    path = layout.rank_file(run_dir, 0)
+    record = read_json(path)
+    record["iterations"][0]["milliseconds"] = "nan"  # SQLite stores it as NULL, where a number must be
+    recorded.write(path, record)
+    with open_store(new_url(), write=True) as store:
+        found = collect(store, results)
+        assert outcomes(store)[CONTROL] == ("ended", "pass")
+        assert found.new >= 3
+        if store.is_sqlite:
+            assert [problem.path for problem in found.problems] == [str(run_dir)]
 
 
 @pytest.mark.parametrize("batch", ["\ud800", "nul \0"])
