@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 DEMO_RESULTS ?= results/demo
+# There is one test cluster on a machine, so its tests run in one process.
+SLURM_TESTS := tests/integration/slurm
 
 .PHONY: demo test test-all check packages clean
 
@@ -14,7 +16,8 @@ demo: $(VENV)/installed
 	@echo "next: . $(BIN)/activate && python -m orchestrator recommend --target-gb 0.12 --results $(DEMO_RESULTS)"
 
 test: check $(VENV)/revisions
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" --ignore $(SLURM_TESTS)
+	$(BIN)/python -m pytest -m "not slow" $(SLURM_TESTS)
 
 # Debian's PostgreSQL, Slurm and Chromium, for the tests that need a real one. Needs root; without them those tests are
 # left out, and the summary says so.
@@ -23,7 +26,8 @@ packages:
 
 # What `make test` leaves out for its time: whole covering sets of labels and layouts, long searches.
 test-all: check $(VENV)/revisions
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore $(SLURM_TESTS)
+	$(BIN)/python -m pytest $(SLURM_TESTS)
 
 docs: $(VENV)/installed
 	$(BIN)/python -m mkdocs build --strict

@@ -239,9 +239,7 @@ EOF
     )
     # nodeK must be found by name: SLURM_JOB_NODELIST is what a launcher takes MASTER_ADDR from
     if ! grep -qxF "127.0.0.1 $(node_names) $MARK" /etc/hosts; then
-        hosts_without_us > "$S/run/hosts"
-        echo "127.0.0.1 $(node_names) $MARK" >> "$S/run/hosts"
-        cat "$S/run/hosts" > /etc/hosts # in place: in a container this file is a mount
+        write_hosts "127.0.0.1 $(node_names) $MARK"
     fi
 }
 make_fake_pyxis() {
@@ -294,7 +292,14 @@ EOF
     gcc -shared -fPIC -O1 -o "$S/fake_pyxis.so" "$S/fake_pyxis.c"
 }
 node_names() { local i o=; for ((i = 1; i <= NODES; i++)); do o+="${o:+ }node$i"; done; echo "$o"; }
-hosts_without_us() { grep -vF -- "$MARK" /etc/hosts || true; }
+write_hosts() { # LINE...: /etc/hosts without our lines, and with these. One test bed at a time: it is rewritten in
+    # place, since in a container the file is a mount, and whoever read it half-written would write half of it back.
+    (
+        flock 9
+        { grep -vF -- "$MARK" /etc/hosts || true; printf '%s\n' "$@" | sed '/^$/d'; } > "$S/run/hosts"
+        cat "$S/run/hosts" > /etc/hosts
+    ) 9> /var/lock/slurm-testbed.hosts
+}
 
 # --- daemons ---------------------------------------------------------------------------------------------------
 start_munge() {
@@ -400,7 +405,7 @@ do_stop() { # [KILL]: with KILL nothing is saved
     stop_pids "$sig" 6 "$S/run/slurmdbd.pid" slurmdbd
     stop_pids "$sig" 15 "$S/run/db.pid" mariadbd "$S/munge/munged.pid" munged
     rm -f "$S/run/want"
-    if grep -qF -- "$MARK" /etc/hosts; then hosts_without_us > "$S/run/hosts"; cat "$S/run/hosts" > /etc/hosts; fi
+    if grep -qF -- "$MARK" /etc/hosts; then write_hosts ""; fi
 }
 do_status() {
     local bad=0 n i f p
