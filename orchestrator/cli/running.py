@@ -37,6 +37,13 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
     from orchestrator.dispatch.batch import Ask
     from orchestrator.dispatch.handover import hand_over
     from orchestrator.dispatch.submit import live_batches
+    from orchestrator.store.plans import known_results
+
+    def measured() -> set[str]:
+        """Another command may have run some of it since this one planned."""
+        with writable_store(asked) as store:
+            collect(store, asked.results_dir, settle=False)
+            return set(known_results(store, [entry.trial for entry in plan.new]))
 
     def announce() -> None:
         with writable_store(asked) as store:
@@ -54,11 +61,13 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
             fingerprint=plan.software,
             announce=announce,
             search=search,
+            measured=measured,
         )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
         runs = sum(len(batch.trials) for batch in submitted.batches)
-        controls = runs - (len(plan.new) - len(taken))
+        asked_for = {entry.trial for entry in plan.new}
+        controls = runs - len({trial.trial for batch in submitted.batches for trial in batch.trials} & asked_for)
         if search is not None:
             note(f"a search over {len(search.candidates)} candidates: the driver decides which of them run")
         elif controls > 0:

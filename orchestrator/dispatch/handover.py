@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,13 @@ def hand_over(
     fingerprint: Mapping[str, Any] | None = None,
     announce: Callable[[], None] = lambda: None,
     search: Search | None = None,
+    measured: Callable[[], Collection[str]] = tuple,
 ) -> Submitted:
     """Start drivers for these trials as `cluster` says: on this machine, in the allocation held here, or as jobs.
 
     With a `search`, the driver decides which of them run, one after the other.
     `announce` is called, for jobs, when their batches are written as being submitted and sbatch has not been called.
+    `measured` names those of the trials that have a result by now; it is asked while nobody else can submit.
 
     Raises:
         UsageError: the configuration does not fit the cluster.
@@ -61,7 +63,7 @@ def hand_over(
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])
     if kind == LOCAL:
         settings = local_settings(request, study, results_dir, fingerprint)
-        return submit_local(asks, _searching(settings, search), _with_search(write_batch, search))
+        return submit_local(asks, _searching(settings, search), _with_search(write_batch, search), measured)
     from orchestrator.dispatch.slurm.record import write_setup
     from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm
 
@@ -69,13 +71,13 @@ def hand_over(
         _require_allocation()
     settings = slurm_settings(request, study, results_dir, fingerprint)
     if kind == SLURM:
-        return submit_slurm(asks, settings, announce=announce)
+        return submit_slurm(asks, settings, announce=announce, measured=measured)
 
     def write(batch: Batch) -> Path:
         more = write_setup(batch, layout.batch_dir(Path(batch.results_dir), batch.batch))
         return write_batch(replace(batch, launcher={**batch.launcher, **more}))
 
-    return submit_local(asks, _searching(settings, search), _with_search(write, search))
+    return submit_local(asks, _searching(settings, search), _with_search(write, search), measured)
 
 
 def _searching(settings: BatchSettings, search: Search | None) -> BatchSettings:

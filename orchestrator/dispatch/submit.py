@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,12 +135,16 @@ def state_of(results_dir: Path, batch: str) -> DriverState:
 
 
 def submit_local(
-    asks: Sequence[Ask], settings: BatchSettings, write: Callable[[Batch], Path] | None = None
+    asks: Sequence[Ask],
+    settings: BatchSettings,
+    write: Callable[[Batch], Path] | None = None,
+    measured: Callable[[], Collection[str]] = tuple,
 ) -> Submitted:
     """Start a driver for these trials in the background, in a session of its own.
 
-    Trials that a live batch will run are left to it. The driver survives a closed terminal and the end of this process.
-    `write` is for a launcher that needs more beside the batch.
+    Trials that a live batch will run are left to it, and those that `measured` names have got their result since they
+    were planned; it is asked while nobody else can submit. The driver survives a closed terminal and the end of this
+    process. `write` is for a launcher that needs more beside the batch.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written.
@@ -149,7 +153,7 @@ def submit_local(
     results_dir = Path(settings.results_dir)
     with results_lock(results_dir):
         taken = {trial: live.batch for live in live_batches(results_dir) for trial in live.open_trials}
-        batches = make_batches([ask for ask in asks if ask.trial not in taken], settings)
+        batches = make_batches([ask for ask in asks if ask.trial not in {*taken, *measured()}], settings)
         try:
             for batch in batches:
                 start_driver((write or write_batch)(batch))

@@ -329,6 +329,13 @@ def settings(results: Path, **more: Any) -> BatchSettings:
     )
 
 
+def test_a_trial_that_got_its_result_since_it_was_planned_is_not_started(results: Path) -> None:
+    wanted = asks("control", "mlp")
+    submitted = submit_local(wanted, settings(results), measured=lambda: [ask.trial for ask in wanted])
+    assert submitted.batches == ()
+    assert not list((results / "batches").glob("*/batch.json"))
+
+
 def test_a_trial_in_a_live_batch_is_not_dispatched_again(results: Path) -> None:
     wanted = asks("control", "mlp", "moe")
     first = submit_local(wanted, settings(results))

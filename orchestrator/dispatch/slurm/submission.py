@@ -6,7 +6,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,10 @@ def submit_slurm(
     *,
     exclude: Sequence[str] = (),
     announce: Callable[[], None] = lambda: None,
+    measured: Callable[[], Collection[str]] = tuple,
 ) -> Submitted:
-    """Submit a job for every batch of these trials. Trials that a live batch will run are left to it.
+    """Submit a job for every batch of these trials. Trials that a live batch will run are left to it, and those that
+    `measured` names, asked while nobody else can submit, have got their result since they were planned.
 
     `announce` is called when every batch is written as `submitting` and sbatch has not been called, for whoever keeps
     a database. A refused submission is kept with its words; the others go on.
@@ -106,7 +108,7 @@ def submit_slurm(
     cluster = cluster_of(settings.launcher["cluster"])
     with results_lock(results_dir):
         taken = {trial: live.batch for live in live_batches(results_dir) for trial in live.open_trials}
-        batches = make_batches([ask for ask in asks if ask.trial not in taken], settings)
+        batches = make_batches([ask for ask in asks if ask.trial not in {*taken, *measured()}], settings)
         for batch in batches:
             shape_of(cluster, batch.trials[0].world_size)
         try:
