@@ -54,7 +54,7 @@ def connect(where: str | Path) -> Database:
     text = str(where)
     if "://" not in text:
         path = Path(text).expanduser().absolute()
-        text = default_url(path) if path.is_dir() else f"sqlite:///{path}"
+        text = default_url(path) if path.is_dir() else str(path)
     return Database(open_store(text))
 
 
