@@ -122,7 +122,7 @@ def local_environment(
         "LOCAL_WORLD_SIZE": str(world_size),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "ORCHESTRATOR_PARENT_DEATH": "1",
+        "ORCHESTRATOR_PARENT_DEATH": str(os.getpid()),
     }
 
 

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.dispatch.attempt import attempt_dirs, judge, rank_records, read_attempt, read_spec
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.liveness import read_driver_state
+from orchestrator.dispatch.local import local_environment
 from orchestrator.dispatch.submit import (
     bury_dead_batches,
     cancel,
@@ -202,6 +203,11 @@ def test_cancelling_one_trial_leaves_the_rest(results: Path) -> None:
     assert wait_for_end(results, "b1", 20)
     assert [outcome.label for outcome in outcomes(results, "t")] == ["failed:cancelled"]
     assert [outcome.label for outcome in outcomes(results, "u")] == ["pass"]
+
+
+def test_a_rank_can_tell_that_its_driver_ended_before_it_looked() -> None:
+    """By the pid: one that is still starting when its driver dies would otherwise never hear of it."""
+    assert local_environment({}, 0, 1, 29500, 1)["ORCHESTRATOR_PARENT_DEATH"] == str(os.getpid())
 
 
 def test_a_killed_driver_takes_its_ranks_along_and_its_trial_is_open_again(results: Path) -> None:

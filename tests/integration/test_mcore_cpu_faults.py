@@ -84,13 +84,13 @@ def test_a_chosen_allocation_within_a_stage_can_be_the_one_that_fails(ranks: Ran
 
 @pytest.mark.parametrize("stage", stages("forward", "backward", "grad_sync"))
 def test_a_gradient_that_is_nan_before_it_is_reduced_ends_the_trial(ranks: Ranks, stage: str) -> None:
-    outcome = faulty(ranks, stage, "nan").outcome()
+    outcome = faulty(ranks, stage, "not_finite").outcome()
     assert (outcome.label, outcome.rank, outcome.stage.value) == ("failed:non_finite", RANK, "grad_sync")
 
 
 @pytest.mark.parametrize("stage", ["optimizer_step", pytest.param("backward", marks=pytest.mark.slow)])
 def test_a_nan_that_nobody_checks_for_is_seen_in_the_numbers(ranks: Ranks, stage: str) -> None:
-    trial = faulty(ranks, stage, "nan", "trainer.check_for_nan_in_grad=false")
+    trial = faulty(ranks, stage, "not_finite", "trainer.check_for_nan_in_grad=false")
     assert [row.nan for row in trial.records[RANK].iterations] == [False, True, True]
     assert trial.outcome().label == "failed:non_finite"
 

@@ -42,7 +42,15 @@ def start(here: Path, *arguments: str, **how: Any) -> subprocess.Popen[str]:
     environment = {key: value for key, value in os.environ.items() if key != "ORCHESTRATOR_DB"}
     command = [sys.executable, "-m", "orchestrator", *arguments]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=here, env=environment, stdout=pipe, stderr=pipe, text=True, **how)
+    return subprocess.Popen(
+        command, cwd=here, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=_listen, **how
+    )
+
+
+def _listen() -> None:
+    """As in a terminal: whoever runs the tests in the background has these signals ignored, and children inherit it."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run(here: Path, *arguments: str) -> tuple[int, str, str]:

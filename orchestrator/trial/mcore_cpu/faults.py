@@ -3,7 +3,7 @@
 A testing aid: a trial with a fault measures nothing that anybody wants to know. Kinds:
 
     oom        the out-of-memory error, at the visit itself or at the stage's n-th allocation from there on
-    nan        one element of a gradient becomes NaN
+    not_finite one element of a gradient becomes NaN
     sleep      the rank stops making progress for `seconds`
     raise      RuntimeError
     exit       SystemExit with status 1
@@ -114,7 +114,7 @@ class _Plan:
             self._arm(self.fault.allocation)
         elif kind == "oom":
             raise self.memory.refuse(_REQUEST)
-        elif kind == "nan":
+        elif kind == "not_finite":
             self.spoil_gradient()
         elif kind == "sleep":
             time.sleep(self.fault.seconds)

@@ -222,8 +222,8 @@ def _recompute_problems(request: Request) -> Iterator[str]:
         )
 
 
-FAULT_KINDS = ("oom", "sleep", "nan", "kill", "exit", "raise", "segfault")
-_NAN_STAGES = ("forward", "backward", "replay", "grad_sync", "optimizer_init", "optimizer_step")
+FAULT_KINDS = ("oom", "sleep", "not_finite", "kill", "exit", "raise", "segfault")
+_GRADIENT_STAGES = ("forward", "backward", "replay", "grad_sync", "optimizer_init", "optimizer_step")
 
 
 def _fault_problems(request: Request) -> Iterator[str]:
@@ -234,8 +234,8 @@ def _fault_problems(request: Request) -> Iterator[str]:
         yield f"trainer.fault.kind={fault.kind} is none of {', '.join(FAULT_KINDS)}"
     if fault.stage not in [stage.value for stage in Stage]:
         yield f"trainer.fault.stage={fault.stage} is not a stage"
-    if fault.kind == "nan" and fault.stage not in _NAN_STAGES:
-        yield f"trainer.fault: a gradient can only become NaN in {', '.join(_NAN_STAGES)}, not in {fault.stage}"
+    if fault.kind == "not_finite" and fault.stage not in _GRADIENT_STAGES:
+        yield f"trainer.fault: a gradient can only become NaN in {', '.join(_GRADIENT_STAGES)}, not in {fault.stage}"
     if not 0 <= fault.rank < request.world_size:
         yield f"trainer.fault.rank={fault.rank} is not one of the {request.world_size} ranks"
 
