@@ -10,8 +10,15 @@ import pytest
 from orchestrator.cli.running import submit
 
 
-def batch(runs: int) -> SimpleNamespace:
-    return SimpleNamespace(batch="b", trials=[SimpleNamespace()] * runs)
+def batches(runs: list[int], asked: int) -> list[SimpleNamespace]:
+    """The trials asked for, in order, over batches of so many runs; what a batch holds beyond them is a control."""
+    names = [f"t{number}" for number in range(asked)] + [f"control{number}" for number in range(sum(runs) - asked)]
+    start, made = 0, []
+    for number, count in enumerate(runs):
+        trials = [SimpleNamespace(trial=name) for name in names[start : start + count]]
+        made.append(SimpleNamespace(batch=f"b{number}", trials=trials))
+        start += count
+    return made
 
 
 @pytest.mark.parametrize(
@@ -31,7 +38,7 @@ def test_controls_that_run_beside_the_trials_are_announced(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    submitted = SimpleNamespace(batches=[batch(count) for count in runs], elsewhere=elsewhere)
+    submitted = SimpleNamespace(batches=batches(runs, asked), elsewhere=elsewhere)
     monkeypatch.setattr("orchestrator.dispatch.handover.hand_over", lambda *_, **__: submitted)
     monkeypatch.setattr("orchestrator.dispatch.submit.live_batches", lambda _: [])
     monkeypatch.setattr("orchestrator.dispatch.batch.Ask.of", lambda entry: entry)
