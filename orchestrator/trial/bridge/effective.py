@@ -24,8 +24,9 @@ _PARTS = (
 def effective_configuration(container: Any, model: list[Any]) -> dict[str, Any]:
     """The ConfigContainer as Bridge's own conversion to plain values gives it, and `layers`: kinds of built layers.
 
-    Functions cannot be converted and are listed by name under `callables`. Each entry of `layers` has the number of
-    layers of that kind on this rank and the class of each part.
+    Functions and objects cannot be converted; the public ones are listed by name under `callables` (the private ones
+    are handles of the running process, such as its groups). Each entry of `layers` has the number of layers of that
+    kind on this rank and the class of each part.
     """
     overrides = importlib.import_module("megatron.bridge.training.utils.omegaconf_utils")
     tree, callables = overrides.create_omegaconf_dict_config(container)
@@ -35,7 +36,7 @@ def effective_configuration(container: Any, model: list[Any]) -> dict[str, Any]:
     assert isinstance(plain, dict)
     return {
         **{str(key): value for key, value in plain.items()},
-        "callables": {path.removeprefix("root."): _name(value) for path, value in callables.items()},
+        "callables": public({path.removeprefix("root."): value for path, value in callables.items()}),
         "layers": built_layers(model),
     }
 
@@ -59,6 +60,12 @@ def _parts(layer: Any) -> list[tuple[str, str]]:
         if node is not None:
             found.append((name, type(node).__name__))
     return found
+
+
+def public(unconverted: dict[str, Any]) -> dict[str, str]:
+    """The names of the values at dotted paths of which no part is private."""
+    shown = {path: value for path, value in unconverted.items() if not any(p.startswith("_") for p in path.split("."))}
+    return {path: _name(value) for path, value in shown.items()}
 
 
 def _name(value: Any) -> str:
