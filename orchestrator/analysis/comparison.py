@@ -46,7 +46,7 @@ class OneLabel:
 
 @dataclass(frozen=True)
 class Line:
-    """One candidate: the median of its passing repeats, or what is known of the ones that failed."""
+    """One candidate: largest peak and median time of its passing repeats, or what is known of the failed ones."""
 
     candidate: Candidate
     runs: tuple[Row, ...]
@@ -54,10 +54,8 @@ class Line:
     label: str | None
     """`pass` only where every repeat passed; else the first other label."""
     peak: StagePeak | None
-    """The hot rank and stage of the run with the median peak."""
+    """The hot rank and stage of the run with the largest peak: what a memory target must hold."""
     peak_scope: PeakScope | None
-    worst_peak: StagePeak | None
-    """The largest peak of any repeat: what a memory target must hold."""
     reserved: int | None
     forward_peak: int | None
     """Largest forward peak: what recompute acts on, also where another stage sets the peak."""
@@ -84,8 +82,8 @@ class Line:
 
     @property
     def decided(self) -> Row:
-        """The run that a single label, stage, rank and last iteration are read from."""
-        return next((row for row in self.runs if row.label == self.label), self.runs[0])
+        """The run that label, stage, rank and last iteration are read from: of those alike, the one with the peak."""
+        return max((row for row in self.runs if row.label == self.label), key=_peak_bytes, default=self.runs[0])
 
 
 @dataclass(frozen=True)
@@ -135,8 +133,7 @@ def compare(rows: Sequence[Row], *, deltas: bool = True) -> Comparison:
 def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
     passing = [row for row in runs if row.passed]
     counted = passing or list(runs)
-    with_peak = sorted((row for row in counted if row.peak), key=_peak_bytes)
-    median_run = with_peak[(len(with_peak) - 1) // 2] if with_peak else None
+    hottest = max((row for row in counted if row.peak), key=_peak_bytes, default=None)
     timed = [row for row in runs if row.passed or row.origin == ORIGIN_PUBLISHED]
     times = [row.step_ms for row in timed if row.step_ms is not None]
     tflops = [row.tflops_per_gpu for row in timed if row.tflops_per_gpu is not None]
@@ -150,9 +147,8 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
         runs=tuple(runs),
         passed=len(passing),
         label=others[0] if others else runs[0].label,
-        peak=median_run.peak if median_run else None,
+        peak=hottest.peak if hottest else None,
         peak_scope=max(scopes, key=_narrowness) if scopes else None,
-        worst_peak=with_peak[-1].peak if with_peak else None,
         reserved=max(reserved, default=None),
         forward_peak=max(forward, default=None),
         step_ms=statistics.median(times) if times else None,

@@ -14,6 +14,23 @@ from orchestrator.vocabulary.units import format_bytes
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Candidates that fit too and are slower than the choice by less than the noise: their order is chance."""
+
+    names: tuple[str, ...]
+    band: float
+    """Half-width of the widest noise band among them, as a fraction of the control's step."""
+
+    @property
+    def text(self) -> str:
+        return (
+            f"Not measurably slower than this choice, within the noise of ±{self.band:.2%} of the control's step: "
+            f"{'; '.join(self.names)}. Which of them is fastest is chance until more is measured: study.repeats=3, "
+            "say, or a longer training.steady_window."
+        )
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """The answer for one match key."""
 
@@ -28,6 +45,8 @@ class Recommendation:
     """Overrides for the command line of Bridge's scripts."""
     ours: str = ""
     """Overrides for this program."""
+    alike: Alike | None = None
+    """What the noise does not tell from the choice; also the last of `warnings`."""
 
 
 def recommend(
@@ -52,30 +71,32 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         found = []
     else:
         found = [verdict for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
+    alike = _within_noise(group, chosen, answer, lines)
     return Recommendation(
         group=group,
         pick=answer,
         chosen=chosen,
         verdicts=tuple(found),
-        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *_within_noise(group, chosen, answer, lines)),
+        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *([alike.text] if alike else [])),
         python=tuple(python_lines(chosen.candidate, chosen.decided)) if chosen else (),
         bridge=bridge_overrides(chosen.candidate, chosen.decided) if chosen else "",
         ours=our_overrides(chosen.candidate) if chosen else "",
+        alike=alike,
     )
 
 
 def _option(line: Line) -> Option:
-    worst = line.worst_peak
+    peak = line.peak
     return Option(
         name=line.text,
         label=line.label,
         passed=line.passed,
         repeats=len(line.runs),
-        peak=worst.allocated if worst else None,
+        peak=peak.allocated if peak else None,
         peak_scope=str(line.peak_scope) if line.peak_scope is not None else None,
         step_ms=line.step_ms,
-        rank=worst.rank if worst else None,
-        stage=str(worst.stage) if worst and worst.stage else None,
+        rank=peak.rank if peak else None,
+        stage=str(peak.stage) if peak and peak.stage else None,
     )
 
 
@@ -108,11 +129,11 @@ def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
     return found
 
 
-def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mapping[Option, Line]) -> list[str]:
-    """Which slower ones that fit are slower by less than the noise: their order is chance."""
+def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mapping[Option, Line]) -> Alike | None:
+    """Which slower ones that fit are slower by less than the noise."""
     reference = group.control.step_ms if group.control is not None else None
     if chosen is None or chosen.step_ms is None or not reference:
-        return []
+        return None
     slower = [lines[loser.option] for loser in answer.losers if loser.why is Loss.SLOWER]
     alike, bands = [], []
     for line in slower:
@@ -120,10 +141,4 @@ def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mappin
         if known and line.step_ms is not None and (line.step_ms - chosen.step_ms) / reference <= max(known):
             alike.append(line.text)
             bands.append(max(known))
-    if not alike:
-        return []
-    return [
-        f"Not measurably slower than this choice, within the noise of ±{max(bands):.2%} of the control's step: "
-        f"{', '.join(alike)}. Which of them is fastest is chance until more is measured: study.repeats=3, say, or a "
-        "longer training.steady_window."
-    ]
+    return Alike(tuple(alike), max(bands)) if alike else None

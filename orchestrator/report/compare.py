@@ -18,6 +18,8 @@ NO_EFFECT = "no measurable effect"
 _LONGEST_REASON = 200
 _LONGEST_VALUE = 60
 _MOST_DIFFERENCES = 20
+_THIN = 5e-5
+"""Half-widths below this would round to 0.00 %."""
 _SMALL = GB
 """Peaks below this are shown in MB, the column's header says so."""
 
@@ -103,6 +105,7 @@ def footnotes(group: Group) -> list[str]:
     if group.control is not None and not group.control.passed:
         notes.append(f"The control did not pass ({plain(group.control.label)}), so there are no deltas.")
     notes += _scope_notes(group)
+    notes += _repeat_notes(group)
     notes += _noise_notes(group)
     controls = {line.text for line in group.lines if line.is_control}
     # A label beside the control alone stands in its own row already.
@@ -156,12 +159,20 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def delta_text(delta: Delta | None) -> str:
-    """`+3.85%`; inside a known noise band the guide's words instead."""
+    """`+3.85% (±0.40%)`; inside a known noise band the guide's words, and what was seen: `... (+0.20% ±0.40%)`."""
     if delta is None:
         return ABSENT
-    band = f" (±{delta.band.half_width:.2%})" if delta.band else ""
-    elsewhere = ", other nodes" if delta.other_nodes else ""
-    return f"{percent(delta.fraction) if delta.measurable else NO_EFFECT}{band}{elsewhere}"
+    said, band, elsewhere = percent(delta.fraction), band_text(delta.band), ", other nodes" if delta.other_nodes else ""
+    if not delta.measurable:
+        return f"{NO_EFFECT} ({f'{said} {band}'.rstrip()}){elsewhere}"
+    return f"{said}{f' ({band})' if band else ''}{elsewhere}"
+
+
+def band_text(band: NoiseBand | None) -> str:
+    """`±0.40%`; nothing where no scatter is known, or where the runs were alike to the last byte."""
+    if band is None or not band.half_width:
+        return ""
+    return f"±{band.half_width:.2%}" if band.half_width >= _THIN else f"±{band.half_width * 100:.1g}%"
 
 
 def percent(fraction: float) -> str:
@@ -233,6 +244,16 @@ def _scope_notes(group: Group) -> list[str]:
     return notes
 
 
+def _repeat_notes(group: Group) -> list[str]:
+    several = [f"{plain(line.text)} ({line.passed} runs)" for line in group.lines if line.passed > 1]
+    if not several:
+        return []
+    return [
+        f"several runs: the largest peak and the median step time of {'; '.join(several)}. A delta is the median of "
+        "the runs' own, each against the mean of its job's controls."
+    ]
+
+
 def _noise_notes(group: Group) -> list[str]:
     bands = [line.time_delta.band for line in group.lines if line.time_delta and line.time_delta.band]
     notes = []
@@ -271,7 +292,6 @@ def _line_json(line: Line) -> dict[str, Any]:
         "peak_allocated": line.peak.allocated if line.peak else None,
         "peak_rank": line.peak.rank if line.peak else None,
         "peak_stage": encode(line.peak.stage) if line.peak else None,
-        "peak_allocated_worst_repeat": line.worst_peak.allocated if line.worst_peak else None,
         "peak_reserved": line.reserved,
         "forward_peak_allocated": line.forward_peak,
         "step_ms": line.step_ms,

@@ -5,8 +5,10 @@ import random
 import pytest
 from measured_rows import early_failure, row
 
-from orchestrator.analysis.comparison import compare
-from orchestrator.report.compare import difference_lines
+from orchestrator.analysis.comparison import Delta, compare
+from orchestrator.analysis.noise import NoiseBand
+from orchestrator.analysis.recommend import recommend
+from orchestrator.report.compare import delta_text, difference_lines, footnotes, group_table
 from orchestrator.vocabulary import Stage
 
 
@@ -36,6 +38,21 @@ def test_a_delta_inside_the_windows_scatter_is_not_measurable():
     assert found.time_delta.band.basis == "window"
 
 
+@pytest.mark.parametrize(
+    ("fraction", "half_width", "text"),
+    [
+        (0.0633, 0.1375, "no measurable effect (+6.33% ±13.75%)"),
+        (0.19, 0.1346, "+19.00% (±13.46%)"),
+        (-0.0296, 0.00004, "-2.96% (±0.004%)"),
+        (-0.0296, 0.0, "-2.96%"),
+        (0.0, 0.0, "no measurable effect (0.00%)"),
+    ],
+)
+def test_a_delta_inside_the_noise_shows_what_was_seen_and_no_band_reads_as_nothing(fraction, half_width, text):
+    band = NoiseBand(half_width, "window", 1, half_width, 0.0, None)
+    assert delta_text(Delta(fraction, band)) == text
+
+
 def test_repeats_give_their_median_and_a_band_of_their_own():
     repeats = [row(["moe"], trial=f"t{n}", repeat=n, step_ms=ms) for n, ms in enumerate((110.0, 112.0, 190.0))]
     found = lines([row(), *repeats])["moe"]
@@ -43,6 +60,20 @@ def test_repeats_give_their_median_and_a_band_of_their_own():
     assert found.passed == 3
     assert found.time_delta.band.basis == "repeats"
     assert not found.time_delta.measurable
+
+
+def test_the_peak_of_several_runs_is_the_largest_wherever_it_is_shown():
+    sizes = (300_000_000, 320_000_000, 310_000_000)
+    repeats = [row(["moe"], trial=f"t{n}", repeat=n, peak=size) for n, size in enumerate(sizes)]
+    comparison = compare([row(), *repeats])
+    line = next(line for line in comparison.groups[0].lines if line.text == "moe")
+    assert line.peak.allocated == max(sizes)
+    assert line.decided.trial == "t1"
+    (answer,) = recommend(comparison, target=max(sizes))
+    assert answer.pick.choice.peak == max(sizes)
+    (group,) = comparison.groups
+    assert any(cell == "0.320" for cells in group_table(group).rows for cell in cells)
+    assert any("the largest peak" in note and "moe (3 runs)" in note for note in footnotes(group))
 
 
 def test_the_drift_of_the_jobs_two_controls_joins_the_band():
