@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
-from orchestrator.plan.expand import FastComposer
 from orchestrator.plan.modes import expand_mode
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def ask(given: argparse.Namespace) -> Asked:
         UsageError: as `config.multirun.expand` and `plan.modes.expand_mode`.
     """
     with composing(given.config_dir, given.config_name) as composer:
-        candidates = expand_mode(expand(given.overrides, FastComposer.of(composer), given.multirun))
+        candidates = expand_mode(expand(given.overrides, composer, given.multirun))
     first = candidates[0].request
     results_dir = storable(Path(first["results_dir"]).expanduser().absolute())
     return Asked(candidates, results_dir, _database(given, first["store"]["url"], results_dir))

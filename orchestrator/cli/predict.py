@@ -125,11 +125,10 @@ def _ask_recipes(
 def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:
     from orchestrator.config.compose import composing
     from orchestrator.config.multirun import expand
-    from orchestrator.plan.expand import FastComposer
     from orchestrator.plan.modes import expand_mode
 
     with composing(args.config_dir, args.config_name) as composer:
-        return expand_mode(expand(args.overrides, FastComposer.of(composer), args.multirun))
+        return expand_mode(expand(args.overrides, composer, args.multirun))
 
 
 def _forecast(composed: Composed, sibling: Sibling, target: int | None, imbalance: float) -> tuple[Forecast, Any]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
-import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,19 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.conf_dirs import search_folders
 from orchestrator.config.errors import UsageError
+from orchestrator.config.finish import finished
 from orchestrator.config.overrides import first_line, is_group, parsed
-from orchestrator.config.schema import RECIPE, RECOMPUTE_KEYS
+from orchestrator.config.plain import Word, is_literal, with_values
 from orchestrator.config.typecheck import checked
-from orchestrator.vocabulary.units import GB
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
     from hydra.core.config_loader import ConfigLoader
-    from hydra.core.override_parser.types import Override
     from omegaconf import DictConfig
 
 OPEN_GROUPS = ("model", "parallelism", "precision", "training", "trainer", "cluster", "revisions", "study", "store")
-TRAINED_GROUPS = ("model", "parallelism", "precision", "training")
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The configuration of a set of group choices, with its interpolations as they were written."""
+
+    config: dict[str, Any]
+    is_literal: bool
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,11 @@ class Composer:
     hydra: Hydra
     config_name: str
     folders: tuple[Path, ...]
-    composed: dict[tuple[str, ...], DictConfig] = field(default_factory=dict)
-    """Configurations before values are set, by the files chosen."""
+    _bases: dict[tuple[str, ...], _Base | None] = field(default_factory=dict, repr=False)
+    """By the words that choose files; None where Hydra refuses them."""
+    _words: dict[str, Word] = field(default_factory=dict, repr=False)
+    _checked: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict, repr=False)
+    """Groups that the schema was applied to, by name and content."""
 
     @property
     def loader(self) -> ConfigLoader:
@@ -46,16 +52,38 @@ class Composer:
     def raw(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The composed configuration with its interpolations resolved, before the schema is applied.
 
+        It equals Hydra's own composition (a test holds the two against each other on random grids), and shares its
+        parts with other results: it must not be changed.
+
         Raises:
             UsageError: in Hydra's or OmegaConf's words, on one line.
         """
-        from omegaconf import OmegaConf
+        words = [self._word(word) for word in overrides]
+        base = self._base(tuple(word.text for word in words if word.is_group))
+        config = None if base is None else with_values(base.config, words, OPEN_GROUPS)
+        if base is None or config is None:
+            return self.composed_by_hydra(overrides)
+        return config if base.is_literal else _resolved(config)
 
+    def composed_by_hydra(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """As `raw`, by Hydra alone.
+
+        Raises:
+            UsageError: as `raw`.
+        """
         with _one_line():
-            plain = OmegaConf.to_container(self._derived(parsed(overrides, self.loader)), resolve=True)
-        if not isinstance(plain, dict):
-            raise UsageError(f"{self.config_name}.yaml is not a dictionary of settings.")
-        return {str(key): value for key, value in plain.items()}
+            texts = [override.input_line or "" for override in parsed(overrides, self.loader)]
+            config = self._composed(texts, with_hydra=False)
+        return _resolved(config)
+
+    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """The request: a plain, resolved, checked configuration. Requests of one composer share equal groups, so they
+        must not be changed.
+
+        Raises:
+            UsageError: a setting that does not exist or has the wrong type.
+        """
+        return finished(checked(self.raw(overrides), self._checked))
 
     def check(self, overrides: Sequence[str]) -> None:
         """Compose and drop the result, so that what is wrong is said in one line.
@@ -72,45 +100,45 @@ class Composer:
             params = self._composed([], with_hydra=True).hydra.sweeper.get("params")
         return {str(key): str(value) for key, value in (params or {}).items()}
 
-    def _derived(self, overrides: Sequence[Override]) -> DictConfig:
-        """As Hydra composes it, but files are read once for each choice of files: a grid mostly varies values."""
-        from omegaconf import OmegaConf
-        from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+    def _word(self, text: str) -> Word:
+        if text not in self._words:
+            try:
+                (override,) = parsed([text], self.loader)
+            except UsageError:
+                return Word(text)  # refused with the whole, by Hydra
+            self._words[text] = Word.of(override, is_group(override, self.loader))
+        return self._words[text]
 
-        choices = [override for override in overrides if is_group(override, self.loader)]
-        values = [override for override in overrides if override not in choices]
-        texts = [override.input_line or "" for override in overrides]
-        if not all(_changes_value(override) for override in values):
-            return self._composed(texts, with_hydra=False)
-        chosen = tuple(override.input_line or "" for override in choices)
-        if chosen not in self.composed:
-            self.composed[chosen] = self._composed(chosen, with_hydra=False)
-        config = copy.deepcopy(self.composed[chosen])
+    def _base(self, choices: tuple[str, ...]) -> _Base | None:
+        if choices not in self._bases:
+            self._bases[choices] = self._made(choices)
+        return self._bases[choices]
+
+    def _made(self, choices: tuple[str, ...]) -> _Base | None:
+        from omegaconf import OmegaConf
+
         try:
-            for override in values:
-                OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
-        except (ConfigAttributeError, ConfigKeyError):
-            return self._composed(texts, with_hydra=False)
-        return config
+            with _one_line():
+                config: Any = OmegaConf.to_container(self._composed(choices, with_hydra=False), resolve=False)
+        except UsageError:
+            return None  # refused with the whole, by Hydra
+        return _Base(config, is_literal(config)) if isinstance(config, dict) else None
 
     def _composed(self, overrides: Sequence[str], with_hydra: bool) -> DictConfig:
         from hydra import compose as hydra_compose
 
         return hydra_compose(self.config_name, overrides=list(overrides), return_hydra_config=with_hydra)
 
-    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """The request: a plain, resolved, checked configuration.
 
-        Raises:
-            UsageError: a setting that does not exist or has the wrong type.
-        """
-        return finished(checked(self.raw(overrides)))
+def _resolved(config: Any) -> dict[str, Any]:
+    from omegaconf import OmegaConf
 
-
-def _changes_value(override: Override) -> bool:
-    """Whether it only changes a value, so that files and their order stay the same."""
-    adds = override.is_add() or override.is_force_add()
-    return not (adds or override.is_delete() or override.is_hydra_override())
+    with _one_line():
+        node = config if OmegaConf.is_config(config) else OmegaConf.create(config)
+        plain = OmegaConf.to_container(node, resolve=True)
+    if not isinstance(plain, dict):
+        raise UsageError("The primary configuration is not a dictionary of settings.")
+    return {str(key): value for key, value in plain.items()}
 
 
 @contextmanager
@@ -165,75 +193,6 @@ def compose(
             if override.is_sweep_override():
                 raise UsageError(f"{override.input_line} is a sweep, and one configuration was asked for.")
         return composer.compose([word.input_line or "" for word in words])
-
-
-def finished(request: dict[str, Any]) -> dict[str, Any]:
-    """The request in its one spelling: times in seconds, and an explicit list of modules as selective recompute.
-
-    Raises:
-        UsageError: a value that no trainer could take, or the word `recipe` where there is no recipe.
-    """
-    trainer = request["trainer"]
-    if trainer["name"] != "bridge":
-        _refuse_recipe(request)
-    if isinstance(request["recompute_modules"], list) and request["recompute_granularity"] == RECIPE:
-        request["recompute_granularity"] = "selective"
-        request["recompute_method"] = None
-        request["recompute_num_layers"] = None
-    trainer["time_limit"] = seconds(trainer["time_limit"], "trainer.time_limit")
-    for setting, value in (
-        ("trainer.memory_limit_gb", trainer["memory_limit_gb"]),
-        ("trainer.stall_seconds", trainer["stall_seconds"]),
-        ("trainer.time_limit", trainer["time_limit"]),
-        ("training.train_iters", request["training"]["train_iters"]),
-        ("study.repeats", request["study"]["repeats"]),
-        ("study.target_gb", request["study"]["target_gb"]),
-        ("study.gpu_hours", request["study"]["gpu_hours"]),
-        ("cluster.parallel_trials", request["cluster"]["parallel_trials"]),
-        ("parallelism.world_size", request["parallelism"]["world_size"]),
-    ):
-        if isinstance(value, (int, float)) and not value > 0:
-            raise UsageError(f"{setting} must be above zero, not {value:g}.")
-        if value == math.inf:
-            raise UsageError(f"{setting} must be a finite number, or null for no limit.")
-    limit = trainer["memory_limit_gb"]
-    if limit is not None and limit * GB >= 2**63:
-        raise UsageError(
-            f"trainer.memory_limit_gb={limit:g} is more bytes than 64 bits can count; null means no limit."
-        )
-    if request["cluster"]["retries"] < 0:
-        raise UsageError(f"cluster.retries must be zero or more, not {request['cluster']['retries']}.")
-    if not request["study"]["name"].strip():
-        raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
-    return request
-
-
-def seconds(value: float | str | None, setting: str) -> float | None:
-    """A duration in seconds, from seconds, `90m`, `1.5h` or `1:30:00`.
-
-    Raises:
-        UsageError: none of these.
-    """
-    if value is None or isinstance(value, (int, float)):
-        return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip())
-    if match:
-        return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]
-    match = re.fullmatch(r"(\d+):(\d{1,2}):(\d{1,2})", value.strip())
-    if match:
-        hours, minutes, rest = (int(part) for part in match.groups())
-        return float(hours * 3600 + minutes * 60 + rest)
-    raise UsageError(f"{setting} must be seconds, or a time as 90m, 1.5h or 1:30:00, not {value!r}.")
-
-
-def _refuse_recipe(request: dict[str, Any]) -> None:
-    found = [key for key in RECOMPUTE_KEYS if request[key] == RECIPE]
-    found += [f"{group}.{key}" for group in TRAINED_GROUPS for key, value in request[group].items() if value == RECIPE]
-    if found:
-        raise UsageError(
-            f"{found[0]}=recipe means as the recipe has it, and trainer={request['trainer']['name']} has no recipe: "
-            "give it a value, or use trainer=bridge."
-        )
 
 
 def _sentence(error: BaseException) -> str:

@@ -23,15 +23,16 @@ TRAINERS: dict[str, type[Any]] = {"mcore_cpu": McoreCpuTrainer, "bridge": Bridge
 CLUSTERS: dict[str, type[Any]] = {"local": LocalCluster, "here": SlurmCluster, "slurm": SlurmCluster}
 
 
-def checked(config: dict[str, Any]) -> dict[str, Any]:
+def checked(config: dict[str, Any], known: dict[tuple[str, str], dict[str, Any]] | None = None) -> dict[str, Any]:
     """The configuration with the schema's defaults filled in and its values in the schema's types.
 
-    Optional settings that nobody gave are left out.
+    Optional settings that nobody gave are left out. `known` keeps checked groups by name and content for later calls:
+    a group that equals one of them is the same object.
 
     Raises:
         UsageError: a setting that does not exist (with the nearest that does), or a value of the wrong type.
     """
-    return _checked_group(Request, config, "")
+    return _checked_group(Request, config, "", {} if known is None else known)
 
 
 def type_at(path: str) -> Any:
@@ -115,7 +116,9 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 _HINTS: dict[type[Any], dict[str, Any]] = {}
 
 
-def _checked_group(kind: type[Any], value: Any, path: str) -> dict[str, Any]:
+def _checked_group(
+    kind: type[Any], value: Any, path: str, known: dict[tuple[str, str], dict[str, Any]] | None = None
+) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path or 'the configuration'} is a group of settings, not {_shown(value)}.")
     hints = _hints(kind)
@@ -130,7 +133,13 @@ def _checked_group(kind: type[Any], value: Any, path: str) -> dict[str, Any]:
             item = _default(setting)
             if item == UNSET:
                 continue
-        result[setting.name] = _checked_value(_variant_of(hints[setting.name], where, item), item, where)
+        if known is None or not isinstance(item, dict):
+            result[setting.name] = _checked_value(_variant_of(hints[setting.name], where, item), item, where)
+            continue
+        content = (where, repr(item))
+        if content not in known:
+            known[content] = _checked_value(_variant_of(hints[setting.name], where, item), item, where)
+        result[setting.name] = known[content]
     return result
 
 

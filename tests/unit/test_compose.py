@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.config.compose import compose, composing, seconds
+from orchestrator.config.compose import compose, composing
 from orchestrator.config.errors import UsageError
+from orchestrator.config.finish import seconds
 from orchestrator.config.schema import RECOMPUTE_KEYS
 from orchestrator.config.typecheck import checked
 

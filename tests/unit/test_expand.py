@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from orchestrator.config.compose import Composer, composing
 from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import expand
-from orchestrator.plan.expand import FastComposer
 
 GROUP_CHOICES = [
     "model=tiny_moe",
@@ -74,15 +73,14 @@ VALUES = [
 class HydraComposer(Composer):
     """Hydra's own composition, every time."""
 
-    def _derived(self, overrides: Any) -> Any:
-        return self._composed([override.input_line or "" for override in overrides], with_hydra=False)
+    def raw(self, overrides: Sequence[str]) -> dict[str, Any]:
+        return self.composed_by_hydra(overrides)
 
 
 @pytest.fixture(scope="module")
-def composers() -> Iterator[tuple[Composer, FastComposer]]:
+def composers() -> Iterator[tuple[Composer, Composer]]:
     with composing() as composer:
-        hydra = HydraComposer(composer.hydra, composer.config_name, composer.folders)
-        yield hydra, FastComposer.of(composer)
+        yield HydraComposer(composer.hydra, composer.config_name, composer.folders), composer
 
 
 def answer(composer: Composer, overrides: list[str]) -> Any:
@@ -105,7 +103,7 @@ def answer(composer: Composer, overrides: list[str]) -> Any:
     values_first=st.booleans(),
 )
 def test_random_overrides_compose_as_hydra_composes_them(
-    composers: tuple[Composer, FastComposer], choices: list[str], values: list[str], values_first: bool
+    composers: tuple[Composer, Composer], choices: list[str], values: list[str], values_first: bool
 ) -> None:
     overrides = values + choices if values_first else choices + values
     slow, fast = composers
@@ -139,7 +137,7 @@ AXES = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(axes=AXES)
-def test_random_grids_expand_as_with_hydra(composers: tuple[Composer, FastComposer], axes: list[str]) -> None:
+def test_random_grids_expand_as_with_hydra(composers: tuple[Composer, Composer], axes: list[str]) -> None:
     slow, fast = composers
 
     def expanded(composer: Composer) -> Any:
@@ -162,30 +160,47 @@ def test_a_grid_over_values_composes_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(Composer, "_composed", counted)
     with composing() as composer:
         words = ["parallelism=two_stages,two_experts", "training.seed=range(0,20)", "recompute_modules=[],[mlp],[moe]"]
-        grid = expand(words, FastComposer.of(composer), multirun=True)
+        grid = expand(words, composer, multirun=True)
     assert len(grid) == 120
     assert len({word for words in asked for word in words if word.startswith("parallelism")}) == 2
     assert len(asked) <= 5
 
 
-def test_a_user_folder_with_interpolations_is_left_to_hydra(tmp_path: Path) -> None:
+def test_interpolations_of_a_users_file_are_resolved_for_every_candidate(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "linked.yaml").write_text(
         "seq_length: 64\nmicro_batch_size: 2\nglobal_batch_size: ${training.micro_batch_size}\ntrain_iters: 6\n"
-        "steady_window: [4, 6]\nseed: 1\n"
+        "steady_window: [4, '${..train_iters}']\nseed: 1\n"
     )
     with composing(str(tmp_path)) as composer:
-        fast = FastComposer.of(composer)
-        request = fast.compose(["training=linked", "training.micro_batch_size=8"])
-        assert request["training"]["global_batch_size"] == 8
-        assert request == composer.compose(["training=linked", "training.micro_batch_size=8"])
+        hydra = HydraComposer(composer.hydra, composer.config_name, composer.folders)
+        for words in (
+            ["training=linked", "training.micro_batch_size=8"],
+            ["training=linked", "training.micro_batch_size=4", "training.train_iters=9"],
+            ["training=linked", "training.global_batch_size=4"],
+        ):
+            request = composer.compose(words)
+            assert request == hydra.compose(words)
+        assert composer.compose(["training=linked", "training.micro_batch_size=8"])["training"] == {
+            "seq_length": 64,
+            "micro_batch_size": 8,
+            "global_batch_size": 8,
+            "train_iters": 6,
+            "steady_window": [4, 6],
+            "seed": 1,
+        }
 
 
-def test_candidates_do_not_share_what_one_of_them_changes(composers: tuple[Composer, FastComposer]) -> None:
+def test_candidates_share_the_groups_in_which_they_do_not_differ(composers: tuple[Composer, Composer]) -> None:
     _, fast = composers
-    first = fast.compose(["training.seed=1"])
-    first["model"]["moe_layer_freq"].append(7)
-    first["trainer"]["environment"]["A"] = "b"
-    second = fast.compose(["training.seed=2"])
-    assert second["model"]["moe_layer_freq"] == [0, 1, 1, 1]
-    assert second["trainer"]["environment"] == {}
+    first, second = fast.compose(["training.seed=1"]), fast.compose(["training.seed=2", "recompute_modules=[mlp]"])
+    assert first["model"] is second["model"]
+    assert first["training"] != second["training"]
+    assert fast.compose(["training.seed=1"]) == first
+
+
+def test_finishing_a_request_changes_nothing_that_others_share(composers: tuple[Composer, Composer]) -> None:
+    _, fast = composers
+    assert fast.compose(["trainer.time_limit=90m"])["trainer"]["time_limit"] == 5400.0
+    assert fast.compose(["trainer.time_limit=90m", "training.seed=3"])["trainer"]["time_limit"] == 5400.0
+    assert fast.compose(["training.seed=3"])["trainer"]["time_limit"] is None

@@ -1,0 +1,87 @@
+"""A checked request in its one spelling, and the values that no trainer could take refused by name."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from orchestrator.config.errors import UsageError
+from orchestrator.config.schema import RECIPE, RECOMPUTE_KEYS
+from orchestrator.vocabulary.units import GB
+
+TRAINED_GROUPS = ("model", "parallelism", "precision", "training")
+
+
+def finished(request: dict[str, Any]) -> dict[str, Any]:
+    """The request in its one spelling: times in seconds, and an explicit list of modules as selective recompute.
+
+    What was given is not changed.
+
+    Raises:
+        UsageError: a value that no trainer could take, or the word `recipe` where there is no recipe.
+    """
+    trainer = request["trainer"]
+    if trainer["name"] != "bridge":
+        _refuse_recipe(request)
+    request = dict(request)
+    if isinstance(request["recompute_modules"], list) and request["recompute_granularity"] == RECIPE:
+        request["recompute_granularity"] = "selective"
+        request["recompute_method"] = None
+        request["recompute_num_layers"] = None
+    if isinstance(trainer["time_limit"], str):
+        trainer = {**trainer, "time_limit": seconds(trainer["time_limit"], "trainer.time_limit")}
+        request["trainer"] = trainer
+    for setting, value in (
+        ("trainer.memory_limit_gb", trainer["memory_limit_gb"]),
+        ("trainer.stall_seconds", trainer["stall_seconds"]),
+        ("trainer.time_limit", trainer["time_limit"]),
+        ("training.train_iters", request["training"]["train_iters"]),
+        ("study.repeats", request["study"]["repeats"]),
+        ("study.target_gb", request["study"]["target_gb"]),
+        ("study.gpu_hours", request["study"]["gpu_hours"]),
+        ("cluster.parallel_trials", request["cluster"]["parallel_trials"]),
+        ("parallelism.world_size", request["parallelism"]["world_size"]),
+    ):
+        if isinstance(value, (int, float)) and not value > 0:
+            raise UsageError(f"{setting} must be above zero, not {value:g}.")
+        if value == math.inf:
+            raise UsageError(f"{setting} must be a finite number, or null for no limit.")
+    limit = trainer["memory_limit_gb"]
+    if limit is not None and limit * GB >= 2**63:
+        raise UsageError(
+            f"trainer.memory_limit_gb={limit:g} is more bytes than 64 bits can count; null means no limit."
+        )
+    if request["cluster"]["retries"] < 0:
+        raise UsageError(f"cluster.retries must be zero or more, not {request['cluster']['retries']}.")
+    if not request["study"]["name"].strip():
+        raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
+    return request
+
+
+def seconds(value: float | str | None, setting: str) -> float | None:
+    """A duration in seconds, from seconds, `90m`, `1.5h` or `1:30:00`.
+
+    Raises:
+        UsageError: none of these.
+    """
+    if value is None or isinstance(value, (int, float)):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip())
+    if match:
+        return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]
+    match = re.fullmatch(r"(\d+):(\d{1,2}):(\d{1,2})", value.strip())
+    if match:
+        hours, minutes, rest = (int(part) for part in match.groups())
+        return float(hours * 3600 + minutes * 60 + rest)
+    raise UsageError(f"{setting} must be seconds, or a time as 90m, 1.5h or 1:30:00, not {value!r}.")
+
+
+def _refuse_recipe(request: dict[str, Any]) -> None:
+    found = [key for key in RECOMPUTE_KEYS if request[key] == RECIPE]
+    found += [f"{group}.{key}" for group in TRAINED_GROUPS for key, value in request[group].items() if value == RECIPE]
+    if found:
+        raise UsageError(
+            f"{found[0]}=recipe means as the recipe has it, and trainer={request['trainer']['name']} has no recipe: "
+            "give it a value, or use trainer=bridge."
+        )
