@@ -58,6 +58,37 @@ def connect(where: str | Path) -> Database:
     return Database(open_store(text))
 
 
+def predict(
+    *overrides: str, effective: dict[str, Any] | None = None, transformer_engine: str | None = None
+) -> dict[str, Any]:
+    """What `predict --json OVERRIDES` says of one candidate, without a database: `peak`, `low`, `high`, `ranks` with the
+    peaks of each stage in the `first` and `later` iterations, `assumed`, `unknown`, `cost`. Sizes are bytes.
+
+        api.predict("study=moonlight_16l_1gpu", "study.candidates=[]", "recompute_modules=[moe]", "recompute=selective")
+
+    `effective` is a finished configuration (a rank record's `effective`), whose settings the overrides change.
+
+    Raises:
+        UsageError: the overrides are wrong, or leave open what a prediction needs.
+    """
+    from orchestrator.config.compose import compose
+    from orchestrator.predict.memory import predict_memory
+    from orchestrator.predict.problem import CannotPredictError
+    from orchestrator.predict.read import read_job
+    from orchestrator.predict.timing import cost_of
+    from orchestrator.predict.verdict import range_of
+    from orchestrator.report.predict import Forecast, as_json
+
+    request = compose(list(overrides))
+    try:
+        reading = read_job(request, effective, transformer_engine)
+        found = predict_memory(reading.job)
+    except CannotPredictError as error:
+        raise UsageError(f"No prediction: {error}") from error
+    spread, cost = range_of(reading.job, found), cost_of(reading.job)
+    return as_json(Forecast(" ".join(overrides), found, spread, cost, None, reading.assumed))
+
+
 @dataclass(frozen=True)
 class Database:
     """An open database. Also a context manager, which closes it."""

@@ -35,12 +35,12 @@ def find_siblings(connection: Connection, requests: list[Mapping[str, Any]]) -> 
     """For each request what its siblings in the database say; nothing where there are none."""
     from sqlalchemy import select
 
-    from orchestrator.store.models import ORIGIN_PUBLISHED, Attempt, Effective, Trial
+    from orchestrator.store.models import ORIGIN_PUBLISHED, Attempt, Effective, Software, Trial
 
     query = (
         select(
             Trial.requested, Trial.is_control, Attempt.label, Attempt.peak_allocated, Attempt.stage_peaks,
-            Attempt.step_ms, Attempt.match_key, Attempt.effective_hash,
+            Attempt.step_ms, Attempt.match_key, Attempt.effective_hash, Attempt.software_hash,
         )
         .join(Attempt, Attempt.trial_id == Trial.id)
         .where(Attempt.effective_hash.is_not(None), Attempt.decides, Trial.origin != ORIGIN_PUBLISHED)
@@ -48,10 +48,12 @@ def find_siblings(connection: Connection, requests: list[Mapping[str, Any]]) -> 
     )  # fmt: skip
     by_job: dict[str, Sibling] = {}
     hashes: dict[str, str] = {}
+    engines: dict[str, str | None] = {}
     for row in connection.execute(query):
         job = _job_key(row.requested)
         known = by_job.setdefault(job, Sibling(match_key=row.match_key))
         hashes.setdefault(job, row.effective_hash)
+        engines.setdefault(job, row.software_hash)
         if known.control_peak is None and row.is_control and row.label == PASS and row.match_key == known.match_key:
             by_job[job] = replace(
                 known,
@@ -65,7 +67,15 @@ def find_siblings(connection: Connection, requests: list[Mapping[str, Any]]) -> 
     if needed:
         stored = connection.execute(select(Effective.hash, Effective.content).where(Effective.hash.in_(needed)))
         contents = {row.hash: row.content for row in stored}
-    return [replace(by_job[job], effective=contents.get(hashes[job])) if job in by_job else Sibling() for job in asked]
+    used = {engines[job] for job in asked if job in engines}
+    ran = connection.execute(select(Software.hash, Software.content).where(Software.hash.in_(used))) if needed else ()
+    software = {row.hash: row.content for row in ran}
+
+    def effective_of(job: str) -> Mapping[str, Any] | None:
+        content = contents.get(hashes[job])
+        return None if content is None else {**content, "software": software.get(engines[job]) or {}}
+
+    return [replace(by_job[job], effective=effective_of(job)) if job in by_job else Sibling() for job in asked]
 
 
 def calibration_of(job: Job, sibling: Sibling) -> Calibration | None:

@@ -45,6 +45,16 @@ def add_parser(subparsers: Any) -> None:
         "--imbalance", type=float, default=1.0, metavar="X", help="tokens of the fullest rank's experts over the mean"
     )
     parser.add_argument(
+        "--transformer-engine",
+        metavar="VERSION",
+        help="the release that will run; from 2.14 on, an optimizer step copies no bfloat16 moments",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        help="JSON lines of measured runs: each is predicted, as a change of the command line's job, and held against",
+    )
+    parser.add_argument(
         "--ledger", action="store_true", help="what was predicted before runs, against what they measured"
     )
     add_results_flag(parser)
@@ -54,13 +64,17 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.ledger:
         return _show_ledger(args)
+    if args.against:
+        from orchestrator.cli.against import show_against
+
+        return show_against(args)
     from orchestrator.predict.breakdown import largest_tensors, savings
     from orchestrator.report import predict as report
 
     if args.imbalance < 1:
         raise UsageError(f"--imbalance {args.imbalance} is below 1: the fullest rank has at least the mean")
     composed = _composed(args)
-    effective = _read_effective(args.effective) if args.effective else None
+    effective = read_effective(args.effective) if args.effective else None
     target = _target(args, composed[0].request)
     siblings = _siblings(args, composed)
     asked = _ask_recipes(composed, siblings) if effective is None else {}
@@ -69,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         siblings[index] = replace(siblings[index], effective=verdict.effective)
     if effective is not None:
         siblings = [replace(one, effective=effective) for one in siblings]
-    found = [_forecast(one, sibling, target, args.imbalance) for one, sibling in zip(composed, siblings, strict=True)]
+    found = [_forecast(one, sibling, target, args) for one, sibling in zip(composed, siblings, strict=True)]
     forecasts = [forecast for forecast, _ in found]
     chosen = _chosen(args.candidate, forecasts)
     job = found[chosen][1] if chosen is not None else None
@@ -131,7 +145,9 @@ def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:
         return expand_mode(expand(args.overrides, composer, args.multirun))
 
 
-def _forecast(composed: Composed, sibling: Sibling, target: int | None, imbalance: float) -> tuple[Forecast, Any]:
+def _forecast(
+    composed: Composed, sibling: Sibling, target: int | None, args: argparse.Namespace
+) -> tuple[Forecast, Any]:
     from orchestrator.analysis.siblings import calibration_of
     from orchestrator.predict.memory import predict_memory
     from orchestrator.predict.problem import CannotPredictError
@@ -141,8 +157,8 @@ def _forecast(composed: Composed, sibling: Sibling, target: int | None, imbalanc
     from orchestrator.report.predict import Forecast
 
     try:
-        reading = read_job(composed.request, sibling.effective)
-        experts = replace(reading.job.shapes.experts, imbalance=imbalance)
+        reading = read_job(composed.request, sibling.effective, args.transformer_engine)
+        experts = replace(reading.job.shapes.experts, imbalance=args.imbalance)
         job = replace(reading.job, shapes=replace(reading.job.shapes, experts=experts))
         prediction = predict_memory(job)
         calibration = calibration_of(job, sibling)
@@ -224,7 +240,12 @@ def _outcome(row: Row) -> Outcome:
     return Outcome(row.trial, peak.allocated if peak is not None and row.passed else None, stages if row.passed else {})
 
 
-def _read_effective(path: str) -> Mapping[str, Any]:
+def read_effective(path: str) -> Mapping[str, Any]:
+    """A finished configuration out of a rank's record, which also says its software, or by itself.
+
+    Raises:
+        UsageError: the file cannot be read, or holds none.
+    """
     try:
         content = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
@@ -232,4 +253,5 @@ def _read_effective(path: str) -> Mapping[str, Any]:
     inner = content.get("effective", content) if isinstance(content, dict) else None
     if not isinstance(inner, dict) or not isinstance(inner.get("model"), dict):
         raise UsageError(f"{path} holds no effective configuration: give a rank-00000.json, or an answer of resolve")
-    return inner
+    software = content.get("software")
+    return {**inner, "software": software} if isinstance(software, dict) and "software" not in inner else inner

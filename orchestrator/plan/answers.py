@@ -51,7 +51,7 @@ class Answers:
         effective = answer.get("effective")
         # Without `resolved` it is the answer of a validation that knows no recipe: the request says all that it does.
         if isinstance(effective, Mapping) and answer.get("resolved"):
-            kept |= self._keep_job(only_read(effective))
+            kept |= self._keep_job(only_read({"software": answer.get("software"), **effective}))
         self.by_digest[digest] = kept
         software = answer.get("software")
         if isinstance(software, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 from orchestrator.predict.problem import CannotPredictError
 
 _BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp8": 1, "uint8": 1}
+_FUSED_SINCE = (2, 14)
 _HYBRID = {
     "M": LayerKind("mamba", None),
     "*": LayerKind("gqa", None),
@@ -42,6 +44,8 @@ class Sections:
     ddp: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
     trainer: str = "bridge"
+    transformer_engine: str | None = None
+    """Its version where it is known."""
 
 
 def build_job(sections: Sections, world_size: int | None = None) -> Job:
@@ -98,14 +102,22 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
             stages = tuple(tuple(stage) for stage in parse_layout(asked))
         except LayoutError as error:
             raise CannotPredictError(str(error)) from error
+    whole = tp if etp is None else int(etp)
+    least = math.lcm(tp * pp * cp, whole * ep * pp)
+    world = world_size or least
+    if world % (tp * pp * cp) or world % (whole * ep * pp):
+        raise CannotPredictError(
+            f"{world} ranks do not divide by tp={tp} x pp={pp} x cp={cp}, and by etp={whole} x ep={ep} x pp={pp}; "
+            f"the fewest that do are {least}"
+        )
     return Layout(
-        world=world_size or tp * pp * cp,
+        world=world,
         tp=tp,
         pp=pp,
         vpp=model.get("virtual_pipeline_model_parallel_size"),
         cp=cp,
         ep=ep,
-        etp=tp if etp is None else int(etp),
+        etp=whole,
         sequence_parallel=bool(model.get("sequence_parallel")) and tp > 1,
         first_stage_layers=model.get("num_layers_in_first_pipeline_stage"),
         last_stage_layers=model.get("num_layers_in_last_pipeline_stage"),
@@ -139,8 +151,21 @@ def _numerics(sections: Sections) -> Numerics:
         wgrad_fused=bool(model.get("gradient_accumulation_fusion")) and cuda,
         transformer_engine=cuda and model.get("transformer_impl", "transformer_engine") != "local",
         cuda=cuda,
+        moments_in_place=_in_place(optimizer, sections.transformer_engine),
         high_busbw_padding=bool(ddp.get("pad_buckets_for_high_nccl_busbw")),
     )
+
+
+def _in_place(optimizer: Mapping[str, Any], engine: str | None) -> bool | None:
+    """Whether FusedAdam updates its moments as they are: Transformer Engine 2.14 and newer do where both are bfloat16
+    (TE optimizers/fused_adam.py, fuse_unscale, of 2026-02-24). None where the release is not known."""
+    formats = {str(optimizer.get(name)).removeprefix("torch.") for name in ("exp_avg_dtype", "exp_avg_sq_dtype")}
+    if not formats <= {"bf16", "bfloat16"}:
+        return False
+    if engine is None:
+        return None
+    numbers = [int(part) for part in re.findall(r"\d+", engine.partition("+")[0])[:2]]
+    return tuple(numbers) >= _FUSED_SINCE if numbers else None
 
 
 def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, trainer: str) -> Shapes:
@@ -221,7 +246,8 @@ def _is_moe(model: Mapping[str, Any], number: int) -> list[bool]:
 
 def _attention(model: Mapping[str, Any], hidden: int, heads: int, numerics: Numerics) -> Attention:
     latent = bool(model.get("multi_latent_attention"))
-    head_dim = _integer(model, "kv_channels", hidden // heads)
+    # Multi-latent attention has sizes of its own.
+    head_dim = _integer(model, "v_head_dim", 128) if latent else _integer(model, "kv_channels", hidden // heads)
     rope = str(model.get("position_embedding_type", "rope")) in ("rope", "yarn")
     fused = bool(model.get("apply_rope_fusion"))
     backend = str(model.get("attention_backend") or "auto")

@@ -36,6 +36,7 @@ READ: Mapping[str, frozenset[str]] = {
     "train": frozenset(["global_batch_size", "micro_batch_size", "seq_length", "world_size"]),
     "mixed_precision": frozenset(["fp8", "fp8_recipe"]),
     "trainer": frozenset(["name"]),
+    "software": frozenset(["transformer_engine"]),
 }
 """Names by section, as `build` reads them."""
 

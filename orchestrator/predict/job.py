@@ -173,7 +173,14 @@ class Numerics:
     """`gradient_accumulation_fusion`: weight gradients are added in place, none is made."""
     transformer_engine: bool = True
     cuda: bool = True
+    moments_in_place: bool | None = False
+    """FusedAdam steps on moments as they are; else it copies those that are not float32. None: not known which."""
     high_busbw_padding: bool = False
+
+    @property
+    def copies_moments(self) -> bool:
+        """Whether a step holds float32 copies of all moments at once, or may."""
+        return self.cuda and not self.moments_in_place and (self.exp_avg != 4 or self.exp_avg_sq != 4)
 
 
 @dataclass(frozen=True)

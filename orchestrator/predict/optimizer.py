@@ -1,7 +1,7 @@
 """What parameters cost beside themselves: gradient buffers, main parameters, optimizer state, and a step's temporaries.
 
 Checked against Megatron Core 0.16.1 (optimizer/distrib_optimizer.py, distributed/param_and_grad_buffer.py) and
-Transformer Engine 2.11 (optimizers/fused_adam.py).
+Transformer Engine 2.11 and 2.17.1 (optimizers/fused_adam.py).
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from functools import lru_cache
 from orchestrator.predict.job import Layout, Numerics
 from orchestrator.predict.parameters import Parameters, buffer_size, largest_shard
 
+COPIES_ASSUMED = (
+    "which Transformer Engine runs is not said: one before 2.14 is taken, as Megatron Bridge 0.3.1 asks for, whose "
+    "optimizer step copies all moments to float32; say --transformer-engine VERSION"
+)
 _FLOAT = 4
 _MIB = 2**20
 
@@ -61,7 +65,11 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
     total = dense + expert
     count = sum(chunk.count for chunk in chunks)
     sharded = numerics.distributed_optimizer
-    shard = _shard(chunks, layout, numerics) if sharded else count
+    dense_shard, expert_shard = _shards(chunks, layout, numerics)
+    shard = dense_shard + expert_shard
+    # Experts that are spread over ranks have an optimizer of their own (optimizer/__init__.py, ChainedOptimizer), and
+    # optimizers step one after the other.
+    stepped = max(dense_shard, expert_shard)
     main = 0 if numerics.main_params_in_optimizer or numerics.weight == _FLOAT else _FLOAT * shard
     share = shard / max(1, count)
     if main and numerics.cuda:
@@ -83,7 +91,7 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
         main_params=main,
         state=state,
         main_gradients=copies,
-        temporaries=_temporaries(numerics, shard, largest),
+        temporaries=_temporaries(numerics, stepped, largest),
         build_peak=max(weights + gradients + copied, built + (numerics.weight * min(largest, shard) if main else 0)),
         largest=largest,
         unsplit=_unsplit_of_step(chunks, numerics, share, copies > 0),
@@ -98,10 +106,11 @@ def _unsplit_of_step(chunks: Sequence[Parameters], numerics: Numerics, share: fl
     if not numerics.cuda:
         return Unsplit()
     moments = (numerics.exp_avg, numerics.exp_avg_sq)
+    copied = [width for width in moments if width != _FLOAT] if numerics.copies_moments else []
     return Unsplit(
         gradients=_unsplit(chunks, _FLOAT, share) if copies else 0,
         state=sum(_unsplit(chunks, width, share) for width in moments),
-        temporaries=sum(_unsplit(chunks, _FLOAT, share) for width in moments if width != _FLOAT),
+        temporaries=sum(_unsplit(chunks, _FLOAT, share) for _ in copied),
     )
 
 
@@ -120,17 +129,20 @@ def _temporaries(numerics: Numerics, shard: int, largest: int) -> int:
     if not numerics.cuda:
         # torch's Adam, one parameter after another: a root and a quotient (torch/optim/adamw.py).
         return 2 * _FLOAT * min(largest, shard)
-    formats = [numerics.exp_avg, numerics.exp_avg_sq]
+    formats = [numerics.exp_avg, numerics.exp_avg_sq] if numerics.copies_moments else []
     if numerics.main_params_in_optimizer and not numerics.store_remainders:
         formats.append(numerics.main_param)
-    # FusedAdam.step makes a float32 copy of every state that is not float32, of all parameters at once.
+    # FusedAdam.step makes a float32 copy of every state that is not float32, of all its parameters at once.
     return sum(_FLOAT * shard for size in formats if size != _FLOAT)
 
 
-def _shard(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> int:
+def _shards(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> tuple[int, int]:
+    """Numbers of dense parameters and of experts' whose state this rank holds."""
+    if not numerics.distributed_optimizer:
+        return sum(sum(chunk.dense) for chunk in chunks), sum(sum(chunk.expert) for chunk in chunks)
     wide = numerics.high_busbw_padding
     dense = sum(largest_shard(chunk.dense, layout.dp_with_cp, high_busbw=wide) for chunk in chunks)
-    return dense + sum(largest_shard(chunk.expert, layout.expert_dp, high_busbw=wide) for chunk in chunks)
+    return dense, sum(largest_shard(chunk.expert, layout.expert_dp, high_busbw=wide) for chunk in chunks)
 
 
 def _buffers(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from orchestrator.predict.ledger import FULL, Moment, Tensor
 
 STAT = 4
 """Bytes of a norm's or a softmax's statistic: always float32."""
+BLOCK = 512
+"""Bytes of the smallest block that torch's CUDA allocator hands out (kMinBlockSize)."""
 INDEX = 8
 """Bytes of an index as torch makes it (int64)."""
 

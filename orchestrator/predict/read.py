@@ -9,7 +9,9 @@ from typing import Any
 from orchestrator.predict.build import Sections, build_job
 from orchestrator.predict.huggingface import megatron_fields
 from orchestrator.predict.job import Job
+from orchestrator.predict.optimizer import COPIES_ASSUMED
 from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.recipes import DEFAULT, LOCKED_ENGINES, REVISION, Recipe, recipe_of
 
 _RECIPE = "recipe"
 _RECOMPUTE = ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")
@@ -30,15 +32,6 @@ _OPTIMIZER = (
     "exp_avg_dtype",
     "exp_avg_sq_dtype",
 )
-_BRIDGE_MODEL = {
-    "cross_entropy_loss_fusion": True,
-    "cross_entropy_fusion_impl": "te",
-    "gradient_accumulation_fusion": True,
-    "bias_activation_fusion": True,
-    "moe_grouped_gemm": True,
-    "transformer_impl": "transformer_engine",
-}
-"""What Bridge 0.3.1's recipes set alike, taken where no effective configuration is known."""
 
 
 @dataclass(frozen=True)
@@ -49,28 +42,40 @@ class Reading:
     assumed: tuple[str, ...] = ()
 
 
-def read_job(request: Mapping[str, Any], effective: Mapping[str, Any] | None = None) -> Reading:
+def read_job(
+    request: Mapping[str, Any], effective: Mapping[str, Any] | None = None, transformer_engine: str | None = None
+) -> Reading:
     """The job of a requested configuration (`TrialSpec.config`, or a composed request).
 
     `effective` is the configuration of a sibling after the framework finished it: whatever the request leaves to the
     recipe is taken from there. The four recompute settings are the request's, unless it leaves them to the recipe.
+    `transformer_engine` is the release that will run, where somebody says it.
 
     Raises:
         CannotPredictError: a size is missing, and nothing says it.
     """
     trainer = _group(request, "trainer")
     if effective is None:
-        return _from_request(request, trainer)
+        return _from_request(request, trainer, transformer_engine)
     sections = _sections(effective)
-    sections.model.update(_given_model(request))
+    sections.transformer_engine = transformer_engine or sections.transformer_engine
+    given = _given_model(request)
+    _fit_to(sections.model, given)
+    sections.model.update(given)
     sections.model.update({key: request[key] for key in _RECOMPUTE if key in request and request[key] != _RECIPE})
     training = _given(_group(request, "training"))
     sections.train.update({key: training[key] for key in training if key.endswith("batch_size")})
     if "seq_length" in training:
         sections.model["seq_length"] = training["seq_length"]
-    world = _given(_group(request, "parallelism")).get("world_size")
+    precision = _given(_group(request, "precision"))
+    if sections.trainer == "bridge":
+        sections.optimizer.update({key: precision[key] for key in _OPTIMIZER if key in precision})
+    if "params_dtype" in precision:
+        sections.model["params_dtype"] = precision["params_dtype"]
+    if "grad_reduce_in_fp32" in precision:
+        sections.ddp["grad_reduce_in_fp32"] = precision["grad_reduce_in_fp32"]
     _override(sections, trainer.get("overrides"))
-    return Reading(build_job(sections, int(world) if world is not None else None))
+    return _reading(sections, _world(request) or _number(sections.train.get("world_size")), [])
 
 
 def read_effective(effective: Mapping[str, Any], world_size: int | None = None) -> Job:
@@ -94,58 +99,131 @@ def _sections(effective: Mapping[str, Any]) -> Sections:
         ddp=dict(_group(effective, "ddp")),
         train=dict(_group(effective, "train")),
         trainer=str(trainer.get("name") or "bridge"),
+        transformer_engine=_version(_group(effective, "software").get("transformer_engine")),
     )
 
 
-def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any]) -> Reading:
+def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any], engine: str | None) -> Reading:
     name = str(trainer.get("name") or "mcore_cpu")
-    given_model = _group(request, "model")
-    published = given_model.get("huggingface_config")
-    model: dict[str, Any] = dict(_BRIDGE_MODEL) if name == "bridge" else {}
-    assumed: list[str] = []
+    if name == "bridge":
+        sections, assumed = _of_recipe(request)
+        sections.transformer_engine = engine or sections.transformer_engine
+    else:
+        sections, assumed = Sections({}, ddp={"grad_reduce_in_fp32": True}, trainer=name), []
+        sections.ddp["use_distributed_optimizer"] = True
+    model, precision = sections.model, _given(_group(request, "precision"))
+    model |= _given_model(request)
+    dtype = precision.get("params_dtype", "bf16" if name == "bridge" else "fp32")
+    model |= {"params_dtype": dtype, "fp8": precision.get("fp8"), "fp8_recipe": precision.get("fp8_recipe")}
+    _mixed_precision(sections, precision)
+    model |= {key: request.get(key) for key in _RECOMPUTE if request.get(key) != _RECIPE}
+    training = _given(_group(request, "training"))
+    if "seq_length" in training:
+        model["seq_length"] = training["seq_length"]
+    sections.train |= training
+    if name == "bridge":
+        sections.optimizer |= {key: precision[key] for key in _OPTIMIZER if key in precision}
+    if "grad_reduce_in_fp32" in precision:
+        sections.ddp["grad_reduce_in_fp32"] = precision["grad_reduce_in_fp32"]
+    if trainer.get("use_distributed_optimizer") is not None:
+        sections.ddp["use_distributed_optimizer"] = trainer["use_distributed_optimizer"]
+    _override(sections, trainer.get("overrides"))
+    return _reading(sections, _world(request), assumed)
+
+
+def _of_recipe(request: Mapping[str, Any]) -> tuple[Sections, list[str]]:
+    """What a recipe is taken to set, before the request's own settings."""
+    asked = _group(request, "model")
+    found = recipe_of(asked.get("recipe"))
+    known = found[1] if found else Recipe({})
+    published = asked.get("huggingface_config")
+    model = dict(DEFAULT.model)
     if isinstance(published, Mapping):
         model |= megatron_fields(published)
-    if name == "bridge" and not ("num_layers" in model or "num_layers" in _given_model(request)):
+    model |= known.model
+    given = _given_model(request)
+    if not ("num_layers" in model or "num_layers" in given):
         raise CannotPredictError(
             "The recipe alone knows this model's sizes. Ask for its resolved configuration first (a run records it), "
             "or set model.huggingface_config."
         )
-    model |= _given_model(request)
-    precision = _given(_group(request, "precision"))
-    training = _given(_group(request, "training"))
-    if name == "bridge":
-        for key in ("params_dtype", "grad_reduce_in_fp32", "use_precision_aware_optimizer", "exp_avg_dtype"):
-            if key not in precision:
-                assumed.append(f"precision.{key} is the recipe's: Megatron Bridge's bf16_mixed was taken")
-        for key in ("seq_length", "micro_batch_size", "global_batch_size"):
-            if key not in training:
-                raise CannotPredictError(f"training.{key} is left to a recipe, so there is nothing to count with.")
-        for key in _PARALLELISM:
-            if _group(request, "parallelism").get(key) == _RECIPE:
-                assumed.append(f"parallelism.{key} is the recipe's: Megatron Core's default was taken")
-    dtype = precision.get("params_dtype", "bf16" if name == "bridge" else "fp32")
-    model |= {"params_dtype": dtype, "fp8": precision.get("fp8"), "fp8_recipe": precision.get("fp8_recipe")}
-    recipe_name = precision.get("recipe_name")
-    if recipe_name and "fp8" in recipe_name:
-        model |= {"fp8": "hybrid", "fp8_recipe": _fp8_recipe(recipe_name)}
-    model |= {key: request.get(key) for key in _RECOMPUTE if request.get(key) != _RECIPE}
-    if request.get(_RECOMPUTE[0]) == _RECIPE:
-        assumed.append("recompute settings are the recipe's: none was taken")
-    model["seq_length"] = training.get("seq_length")
-    distributed = trainer.get("use_distributed_optimizer")
+    assumed = [_assumption(found, request)] if _left_open(request) else []
+    _fit_to(model, given)
+    engine = LOCKED_ENGINES.get(str(_group(request, "revisions").get("bridge")))
     sections = Sections(
         model=model,
-        optimizer={key: precision[key] for key in _OPTIMIZER if key in precision} if name == "bridge" else {},
-        ddp={
-            "grad_reduce_in_fp32": precision.get("grad_reduce_in_fp32", True),
-            "use_distributed_optimizer": True if distributed is None else distributed,
-        },
-        train=dict(training),
-        trainer=name,
+        optimizer={**DEFAULT.optimizer, **known.optimizer},
+        ddp={**DEFAULT.ddp, **known.ddp},
+        train={**DEFAULT.train, **known.train} if found else {},
+        trainer="bridge",
+        transformer_engine=engine,
     )
-    _override(sections, trainer.get("overrides"))
-    world = _given(_group(request, "parallelism")).get("world_size", 1)
-    return Reading(build_job(sections, int(world)), tuple(assumed))
+    return sections, assumed
+
+
+def _left_open(request: Mapping[str, Any]) -> list[str]:
+    """Settings that the request leaves to the recipe, of those that a prediction reads."""
+    names = {
+        "precision": ("params_dtype", "grad_reduce_in_fp32", "use_precision_aware_optimizer", "exp_avg_dtype"),
+        "training": ("seq_length", "micro_batch_size", "global_batch_size"),
+        "parallelism": tuple(_PARALLELISM),
+    }
+    left = [
+        f"{section}.{key}"
+        for section, keys in names.items()
+        for key in keys
+        if _group(request, section).get(key, _RECIPE) == _RECIPE
+    ]
+    return left + [key for key in _RECOMPUTE[:1] if request.get(key, _RECIPE) == _RECIPE]
+
+
+def _assumption(found: tuple[str, Recipe] | None, request: Mapping[str, Any]) -> str:
+    left = ", ".join(_left_open(request))
+    if found is None:
+        return f"left to a recipe that is not known here, so {REVISION}'s bf16_mixed and one rank of each: {left}"
+    return f"taken as {found[0]} of {REVISION} has them: {left}"
+
+
+def _fit_to(model: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Make what a recipe derives from other settings follow those that the request changes."""
+    layers, kinds = given.get("num_layers"), model.get("moe_layer_freq")
+    if isinstance(layers, int) and isinstance(kinds, list) and kinds and "moe_layer_freq" not in given:
+        # Dense layers come first in every published model; the last kind goes on.
+        model["moe_layer_freq"] = (kinds + [kinds[-1]] * layers)[:layers]
+    if given.keys() & {"num_layers", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"}:
+        model.pop("pipeline_model_parallel_layout", None)
+
+
+def _mixed_precision(sections: Sections, precision: Mapping[str, Any]) -> None:
+    """A mixed-precision recipe by name, as `MixedPrecisionConfig.setup` applies it to model, optimizer and DDP."""
+    name = precision.get("recipe_name")
+    if not name:
+        if sections.trainer == "bridge" and precision.get("fp8_recipe"):
+            sections.optimizer["fp8_recipe"] = precision["fp8_recipe"]
+        return
+    sections.ddp["grad_reduce_in_fp32"] = True
+    if "fp8" in name:
+        recipe = _fp8_recipe(name)
+        sections.model |= {"fp8": "hybrid", "fp8_recipe": recipe}
+        sections.optimizer["fp8_recipe"] = recipe
+
+
+def _world(request: Mapping[str, Any]) -> int | None:
+    world = _given(_group(request, "parallelism")).get("world_size")
+    return int(world) if isinstance(world, int) and not isinstance(world, bool) else None
+
+
+def _reading(sections: Sections, world: int | None, assumed: list[str]) -> Reading:
+    job = build_job(sections, world)
+    if world is None:
+        assumed.append(
+            f"parallelism.world_size is not said: the fewest ranks that this layout takes, {job.layout.world}"
+        )
+    if job.numerics.copies_moments and sections.transformer_engine is None:
+        assumed.append(COPIES_ASSUMED)
+    if job.shapes.mtp_layers:
+        assumed.append("multi-token prediction (mtp_num_layers) is not counted: the last stage needs more than is said")
+    return Reading(job, tuple(assumed))
 
 
 def _given_model(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,10 +247,21 @@ def _override(sections: Sections, overrides: Any) -> None:
 
 
 def _fp8_recipe(name: str) -> str:
-    for word in ("delayed", "mxfp8", "blockwise", "current"):
+    for word in ("delayed", "mxfp8", "blockwise", "subchannel", "current"):
         if word in name:
-            return {"current": "tensorwise"}.get(word, word)
+            return {"current": "tensorwise", "subchannel": "blockwise"}.get(word, word)
     return "tensorwise"
+
+
+def _version(found: Any) -> str | None:
+    """A version out of a record's account of its software, or as it stands."""
+    if isinstance(found, Mapping):
+        found = found.get("version")
+    return None if found is None else str(found)
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _given(group: Mapping[str, Any]) -> dict[str, Any]:

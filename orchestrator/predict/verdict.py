@@ -84,6 +84,15 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     error = int(share * rank.kept)
     terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
     unsplit = rank.state.unsplit
+    if job.numerics.copies_moments and job.numerics.moments_in_place is None:
+        without = max(
+            size - (rank.state.temporaries if stage in (Stage.OPTIMIZER_INIT, Stage.OPTIMIZER_STEP) else 0)
+            for peaks in (rank.first, rank.steady)
+            for stage, size in peaks.items()
+        )
+        if without < rank.peak:
+            why = "Transformer Engine 2.14 and newer copy no bfloat16 moments to float32; which one runs is not said"
+            terms.append(Term("optimizer step", without - rank.peak, 0, why))
     spare = unsplit.gradients + unsplit.state + unsplit.temporaries
     terms.append(
         Term("allocator", -spare // 2, spare // 2 + _GB // 10, "remainders of segments too small to be split off")

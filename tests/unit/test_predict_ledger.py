@@ -73,7 +73,14 @@ def test_a_file_that_is_no_prediction_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_recipe_whose_sizes_nobody_knows_is_not_predicted() -> None:
-    assert predict_trial("one", "control", compose(["trainer=bridge", "model=nemotron3_nano"])) is None
+    assert (
+        predict_trial(
+            "one",
+            "control",
+            compose(["trainer=bridge", "model=nemotron3_nano", "model.recipe=own.recipes.tuned_config"]),
+        )
+        is None
+    )
 
 
 def test_a_recipe_that_was_asked_is_predicted_from_what_it_answered(tmp_path: Path) -> None:

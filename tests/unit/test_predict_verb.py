@@ -74,7 +74,9 @@ def test_a_named_candidate_of_a_grid_is_shown_in_full(capsys: pytest.CaptureFixt
 
 
 def test_a_recipe_that_nobody_has_asked_says_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
-    text = predict(capsys, "trainer=bridge", "model=nemotron3_nano", "recompute=control")
+    text = predict(
+        capsys, "trainer=bridge", "model=recipe", "model.recipe=own.recipes.tuned_config", "recompute=control"
+    )
     assert "The recipe alone knows this model's sizes" in text
 
 
