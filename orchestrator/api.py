@@ -61,8 +61,10 @@ def connect(where: str | Path) -> Database:
 def predict(
     *overrides: str, effective: dict[str, Any] | None = None, transformer_engine: str | None = None
 ) -> dict[str, Any]:
-    """What `predict --json OVERRIDES` says of one candidate, without a database: `peak`, `low`, `high`, `ranks` with the
-    peaks of each stage in the `first` and `later` iterations, `assumed`, `unknown`, `cost`. Sizes are bytes.
+    """What `predict --json OVERRIDES` says of one candidate; no database is read. Sizes are bytes.
+
+    `peak`, `low`, `high`; `ranks` with each stage's peaks in the `first` and in `later` iterations; `assumed`,
+    `unknown`, `cost`.
 
         api.predict("study=moonlight_16l_1gpu", "study.candidates=[]", "recompute_modules=[moe]", "recompute=selective")
 

@@ -1,7 +1,7 @@
 """What known recipes set where a request leaves it to them: a stand-in for asking the recipe itself.
 
-That needs Megatron Bridge; this was written down from Megatron Bridge 0.3.1 (recipes/*.py and `_pretrain_common`, models/*_bridge.py and *_provider.py). A
-prediction that uses them says so; what a recipe itself answers, or a run recorded, goes before.
+That needs Megatron Bridge; this was written down from 0.3.1 (recipes/*.py, `_pretrain_common`, models/*_bridge.py and
+*_provider.py). A prediction that uses it says so; what a recipe itself answers, or a run recorded, goes before.
 """
 
 from __future__ import annotations
