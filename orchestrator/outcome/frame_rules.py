@@ -58,7 +58,7 @@ OUTRANKS_ALL = (
         Stage.GRAPH_CAPTURE,
         SourceFrame("megatron/core/transformer/cuda_graphs.py", "create_cudagraphs"),
         r"create_cudagraphs|_?make_graphed_callables|create_(?:fwd|bwd)_graph|capture_(?:begin|end|graph|model)|"
-        r"_capture_\w*graph\w*|cuda_graph_capture",
+        r"_?capture_\w*graph\w*|\w*graph_capture|init_\w*cuda_?graphs?|record_graph\w*",
     ),
     FrameRule(
         "frame.torch-graph",
@@ -75,38 +75,60 @@ CONTAINERS = (
         "frame.checkpoint-save",
         Stage.CHECKPOINT_SAVE,
         SourceFrame("megatron/training/training.py", "save_checkpoint_and_time"),
-        r"_?save_(?:checkpoint|model|state|pretrained|hf|optimizer)\w*|checkpoint_and_decide_exit|"
-        r"maybe_finalize_async_save|finalize_async_saves?|async_save|save_state_dict\w*|_save_checkpoint\w*",
+        r"_?save_(?:checkpoint|model|state|pretrained|hf|optimizer|to_state|16bit|fp16)\w*|_?save_\w*checkpoints?\w*|"
+        r"checkpoint_and_decide_exit|maybe_finalize_async_save|finalize_async_saves?|async_save|"
+        r"\w*consolidate\w*state_dict|"
+        r"\w*consolidated\w*state_dict|_\w+_post_state_dict_hook|export_(?:ckpt|checkpoint|weights|model|hf)\w*|"
+        r"sharded_param_state_\w+|(?:save|get)_parameter_state\w*",
     ),
     FrameRule(
         "frame.checkpoint-save-file",
         Stage.CHECKPOINT_SAVE,
         SourceFrame("megatron/core/dist_checkpointing/strategies/filesystem_async.py", "preload_tensors"),
-        r"save|_save|_legacy_save|write_data|write_preloaded_data\w*|preload_tensors|_write_item|async_loop|schedule_async_call|"
+        r"save|_save|_legacy_save|write_data|write_preloaded_data\w*|preload_tensors|_write_item|async_loop|"
+        r"schedule_async_call|"
         r"_save_state_dict\w*|save_preprocess|prepare_write_data",
-        r"serialization\.py$|dist_checkpointing/|distributed/checkpoint/|checkpoint_engine|state_dict_saver|filesystem",
+        r"serialization\.py$|dist_checkpointing/|distributed/checkpoint/|checkpoint_engine|state_dict_saver|"
+        r"filesystem",
     ),
     FrameRule(
         "frame.checkpoint-load",
         Stage.CHECKPOINT_LOAD,
         SourceFrame("megatron/bridge/training/checkpointing.py", "load_checkpoint"),
-        r"_?load_(?:checkpoint|base_checkpoint|hf_weights|model_state|optimizer_state|state_dict)\w*|load_state_dict|"
-        r"load_weights\w*|sh_ten_merge_fn|load_modelopt_\w+|restore_from\w*|_load_state_dict\w*",
+        r"_?load_(?:checkpoint|base_checkpoint|hf_weights|model_state|optimizer_state|state_dict|parameter_state|"
+        r"adapter|module_state|zero_checkpoint)\w*|_?load_\w*checkpoints?\w*|load_weights\w*|sh_ten_merge_fn|"
+        r"load_modelopt_\w+|restore_(?:from|checkpoint|weights|training_state)\w*|resume_from_checkpoint|"
+        r"_load_state_dict\w*",
     ),
     FrameRule(
         "frame.checkpoint-load-file",
         Stage.CHECKPOINT_LOAD,
         SourceFrame("megatron/core/dist_checkpointing/serialization.py", "load"),
-        r"load|_load|_legacy_load|read_data|load_preprocess|load_common\w*|load_sharded\w*|load_tensors_metadata|read_metadata",
+        r"load|_load|_legacy_load|read_data|load_preprocess|load_common\w*|load_sharded\w*|load_tensors_metadata|"
+        r"read_metadata",
         r"serialization\.py$|dist_checkpointing/|distributed/checkpoint/|checkpoint_engine|state_dict_loader",
     ),
     FrameRule(
         "frame.evaluate",
         Stage.EVALUATE,
         SourceFrame("megatron/bridge/training/eval.py", "evaluate"),
-        r"(?!\w*(?:data|build|config|args|provider))\w*(?:evaluat|validation)\w*|run_eval\w*|"
-        r"eval_(?:step|epoch|loop|batch)|prediction_step|validate_epoch|valid(?:ation)?_epoch|test_step|on_validation\w*|"
-        r"_run_sanity_check",
+        r"(?!\w*(?:data|build|config|args|provider))\w*(?:evaluat|validation)\w*|run_(?:eval|valid)\w*|"
+        r"eval_(?:step|epoch|loop|batch|iter|one)\w*|predict(?:ion)?_(?:step|loop)|validate_(?:epoch|one|step)\w*|"
+        r"val(?:id)?_(?:epoch|step|one|loop)\w*|"
+        r"test_step|on_validation\w*|_run_sanity_check|compute_eval_\w+",
+    ),
+    FrameRule(
+        "frame.validate-of-trainer",
+        Stage.EVALUATE,
+        SourceFrame("nemo_rl/algorithms/grpo.py", "validate"),
+        r"_?validate",
+        r"train\w*\.py$|/algorithms/|/loops?/|engine\w*\.py$",
+    ),
+    FrameRule(
+        "frame.checkpoint-callback",
+        Stage.CHECKPOINT_SAVE,
+        SourceFrame("lightning/pytorch/callbacks/model_checkpoint.py", "on_train_epoch_end"),
+        file=r"callbacks/\w*checkpoint\w*\.py$",
     ),
     FrameRule(
         "frame.archive-writer",
@@ -149,15 +171,19 @@ PLACES = (
         SourceFrame("megatron/core/distributed/finalize_model_grads.py", "finalize_model_grads"),
         r"_?finalize_model_grads|_?allreduce_(?!loss)\w*(?:grads?|gradients|params|bucket)\w*|"
         r"all_?reduce_grad\w*|(?:start|finish)_grad_sync|register_grad_ready|"
-        r"\w*reduce\w*ipg\w*|_?reduce_(?:scatter_)?(?:gradients?|grads?)\w*|reduce_model_grads|reduce_independent_p\w*|"
+        r"\w*reduce\w*ipg\w*|\w*ipg_bucket\w*|_?reduce_(?:scatter_)?(?:gradients?|grads?)\w*|reduce_model_grads|"
+        r"reduce_independent_p\w*|_*avg_scatter_grads|_*partition_grads|average_gradients\w*|post_backward|"
+        r"_process_post_backward_gradients|"
         r"average_tensor|buffered_allreduce\w*|_post_backward_(?:hook|reshard)|foreach_reduce|sync_grad\w*|"
-        r"wait_for_previous_grad_reduce|all_reduce_and_copy|synchronize_gradients|backward_epilogue|overlapping_partition_gradients\w*",
+        r"wait_for_previous_grad_reduce|all_reduce_and_copy|synchronize_gradients|backward_epilogue|"
+        r"overlapping_partition_gradients\w*",
     ),
     FrameRule(
         "frame.optimizer-init",
         Stage.OPTIMIZER_INIT,
         SourceFrame("transformer_engine/pytorch/optimizers/fused_adam.py", "initialize_state"),
-        r"_?initialize_state|_init_group|initialize_optimizer_states|init_state_fn|_init_optimizer_states\w*|_lazy_init\w*state\w*",
+        r"_?initialize_state|_init_group|initialize_optimizer_states|init_state_fn|_?init_(?:optim|"
+        r"adam)\w*_states?\w*|_lazy_init\w*state\w*",
     ),
     FrameRule(
         "frame.optimizer-moments",
@@ -170,9 +196,10 @@ PLACES = (
         "frame.optimizer-step",
         Stage.OPTIMIZER_STEP,
         SourceFrame("megatron/core/optimizer/distrib_optimizer.py", "step_with_ready_grads"),
-        r"step_with_ready_grads|prepare_grads|_?clip_grad\w*|_?get_(?:total_)?(?:grad|global)_norm\w*|"
-        r"get_main_grads_for_grad_norm|_?copy_(?:model_grads_to_main|main_params_to_model|model_params_to_main|main_to_model)\w*|"
-        r"_?model_(?:grads|params)_to_(?:master|main)\w*|_?master_params_to_model\w*|update_master_grads|_?unscale\w*|"
+        r"step_with_ready_grads|prepare_grads|_?clip_grad\w*|clip_by_\w*norm\w*|\w*(?:grad|global)_norm\w*|"
+        r"_?copy_(?:model_grads_to_main|main_params_to_model|model_params_to_main|main_to_model)\w*|"
+        r"_?model_(?:grads|params)_to_(?:master|main)\w*|_?master_params_to_model\w*|update_master_grads|"
+        r"_?unscale\w*|"
         r"_collect_main_grad\w*|count_zeros\w*|_?optimizer_step|_(?:single|multi)_tensor_\w+|_fused_adamw?|"
         r"unscale_and_clip_grads|_?take_model_step|_optimizer_step\w*",
     ),
@@ -189,13 +216,14 @@ PLACES = (
         SourceFrame(
             "megatron/training/training.py", "train_step", "update_successful, grad_norm, zeros = optimizer.step()"
         ),
-        code=r"\boptimizer\.step\(",
+        code=r"\b(?:\w*optim\w*|scaler)\.step\(|\.optimizer_step\(|\bclip_grad_norm_?\(",
     ),
     FrameRule(
         "frame.backward",
         Stage.BACKWARD,
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "backward_step"),
-        r"backward|backward_step\w*|custom_backward|_engine_run_backward|run_backward|backward_dw|_?backward_\w+|(?!recv_|send_)\w+_backward",
+        r"backward|backward_step\w*|custom_backward|_engine_run_backward|run_backward|backward_dw|_?backward_\w+|"
+        r"(?!recv_|send_)\w+_backward",
     ),
     FrameRule(
         "frame.backward-call",
@@ -207,14 +235,16 @@ PLACES = (
         "frame.between-steps",
         Stage.BETWEEN_STEPS,
         SourceFrame("megatron/bridge/training/utils/train_utils.py", "training_log"),
-        r"training_log|track_moe_metrics|reduce_aux_losses\w*|report_memory\w*|logical_and_across\w*|reduce_max_stat\w*|"
+        r"training_log|track_moe_metrics|reduce_aux_losses\w*|report_memory\w*|logical_and_across\w*|"
+        r"reduce_max_stat\w*|"
         r"log_metrics|_?maybe_log\w*|on_train(?:_step|_batch)?_(?:end|start)|report_theoretical_memory",
     ),
     FrameRule(
         "frame.forward",
         Stage.FORWARD,
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
-        r"forward|_?forward_(?!backward)(?!only)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|forward_step\w*|_?loss_func\w*|"
+        r"forward|_?forward_(?!backward)(?!only)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|"
+        r"forward_step\w*|_?loss_func\w*|"
         r"compute_(?:log_?prob|loss|language_model_loss)\w*|training_step|\w*cross_entropy\w*",
     ),
     FrameRule(
@@ -228,7 +258,8 @@ PLACES = (
         Stage.VALIDATE,
         SourceFrame("megatron/training/arguments.py", "validate_args"),
         r"validate_args|validate_yaml|parse_(?:and_validate_)?args\w*|parse_arguments|runtime_config_update|"
-        r"_?validate_(?:config|and_\w+|cfg)\w*|core_transformer_config_from_\w+|check_config\w*|_compose_config|apply_overrides|"
+        r"_?validate_(?:config|and_\w+|cfg)\w*|core_transformer_config_from_\w+|check_config\w*|_compose_config|"
+        r"apply_overrides|"
         r"process_config_with_overrides",
     ),
     FrameRule(
@@ -278,8 +309,12 @@ PLACES = (
         SourceFrame("megatron/training/training.py", "get_model"),
         r"get_model|provide_distributed_model|_?build_(?:distributed_)?models?\w*|model_provider\w*|_ddp_init_helper|"
         r"get_num_layers_to_build|_get_block_submodules|get_\w+_(?:layer|block)_spec\w*|build_module|fully_shard|"
-        r"reset_parameters|_initialize_affine_weight\w*|handle_model_import|_build_layers|init_model\w*|wrap_model\w*|"
-        r"_allocate_\w*buffers?|materialize\w*|configure_model|provide",
+        r"reset_parameters|_initialize_affine_weight\w*|handle_model_import|_build_layers|init_model\w*|"
+        r"wrap_model\w*|"
+        r"_allocate_\w*buffers?|_?materialize\w*|configure_model|provide|broadcast_params|_sync_(?:module_states|"
+        r"params_and_buffers)|"
+        r"_?init_weights|_configure_distributed_model|_broadcast_model|_?create_model|initialize_model|"
+        r"_post_init_method",
     ),
     FrameRule(
         "frame.model-object",
@@ -290,11 +325,19 @@ PLACES = (
         r"nn/modules|/ssm/|/moe/|model_?\w*\.py$",
     ),
     FrameRule(
+        "frame.model-to-device",
+        Stage.MODEL_BUILD,
+        SourceFrame("trainer.py", "setup", "model.cuda(torch.cuda.current_device())"),
+        code=r"\bmodel\w*\.(?:cuda|to|half|bfloat16)\(",
+    ),
+    FrameRule(
         "frame.distributed-init",
         Stage.DISTRIBUTED_INIT,
         SourceFrame("megatron/bridge/training/initialize.py", "initialize_megatron"),
-        r"initialize_megatron|_?initialize_distributed|init_process_group|initialize_model_parallel|_?init_distributed\w*|"
-        r"_compile_dependencies|new_group|_new_process_group_helper|init_device_mesh|_set_random_seed|setup_distributed|"
+        r"initialize_megatron|_?initialize_distributed|init_process_group|initialize_model_parallel|"
+        r"_?init_distributed\w*|"
+        r"_compile_dependencies|new_group|_new_process_group_helper|init_device_mesh|_set_random_seed|"
+        r"setup_distributed|"
         r"rendezvous|_create_c10d_store|create_group|init_distributed_environment|torch_distributed_init",
     ),
     FrameRule(

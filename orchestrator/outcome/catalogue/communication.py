@@ -15,9 +15,11 @@ COMMUNICATION_RULES = (
             "eartbeat monitor timed out",
             "monitoredBarrier",
             "Timeout at NCCL work",
+            "collective timeout from",
+            "mismatch between collectives",
         ),
         r"Watchdog caught collective operation timeout|Timeout at NCCL work|watchdog got stuck|"
-        r"[Hh]eartbeat monitor timed out|"
+        r"[Hh]eartbeat monitor timed out|due to (?:a )?collective timeout from|Detected mismatch between collectives|"
         r"monitoredBarrier.*(?:timed out|received errors|failed)|failed to pass monitoredBarrier",
         "[Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=305, OpType=ALLREDUCE, NumelIn=1, "
         "NumelOut=1, Timeout(ms)=600000) ran for 600381 milliseconds before timing out.",
@@ -36,7 +38,8 @@ COMMUNICATION_RULES = (
         "communication.collective-timeout",
         Cause.HANG,
         ("timed out", "imed out", "imeout"),
-        r"Some NCCL operations have failed or timed out|NCCL.*\bcollective.*\btimed? ?out\b|"
+        r"Application timeout caused pair closure|Some NCCL operations have failed or timed out|"
+        r"NCCL.*\bcollective.*\btimed? ?out\b|"
         r"\[[^\]]*\.cc?:\d+\] Timed out waiting \d+ms for (?:recv|send) operation",
         "Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA kernels, "
         "subsequent GPU "
@@ -50,7 +53,6 @@ COMMUNICATION_RULES = (
             "endezvous",
             "store based barrier",
             "up NCCL communicator",
-            "Max retries exceeded",
             "TCPStore",
             "client socket",
             "server socket",
@@ -60,7 +62,7 @@ COMMUNICATION_RULES = (
         ),
         r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
         r"DistStoreError|DistNetworkError|setting up NCCL communicator and retrieving|"
-        r"HTTPS?ConnectionPool.*Max retries exceeded|Timed out initializing process group in store based barrier|"
+        r"Timed out initializing process group in store based barrier|"
         r"TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
         "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
         "connect to "
@@ -72,7 +74,8 @@ COMMUNICATION_RULES = (
         "communication.connect",
         Cause.COMMUNICATION,
         ("connectFullMesh", "Connection refused", "No route to host", "service not known", "Address already in use"),
-        r"Gloo connectFullMesh failed|Connection refused|No route to host|Name or service not known|"
+        r"Gloo connectFullMesh failed|(?<!MESSAGE_TASK_EXIT: )Connection refused|No route to host|"
+        r"Name or service not known|"
         r"Address already in use",
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
         weight=Weight.WAITED,
@@ -112,7 +115,11 @@ COMMUNICATION_RULES = (
             "onnection reset",
             "gloo/transport",
             "remote process exited",
+            "async event",
+            "Max retries exceeded",
+            "no socket interface found",
         ),
+        r"HTTPS?ConnectionPool.*Max retries exceeded|NET/IB *: .*Got async event|no socket interface found|"
         r"[Cc]onnection (?:reset|closed) by (?:remote )?peer|\bBroken pipe\b|IBV_WC_(?!SUCCESS)|"
         r"NET/IB *: Got completion|Software caused connection abort|Socket recv failed|"
         r"gloo/transport/.*(?:[Cc]onnection|[Rr]ead error|[Ww]rite error|timed out)|remote process exited",

@@ -30,6 +30,14 @@ REMARK_RULES = (
 
 DEVICE_RULES = (
     Rule(
+        "device.kernel-resources",
+        Cause.KERNEL_RESOURCES,
+        ("out of resource",),
+        r"OutOfMemoryError: out of resource|No valid triton configs.*out of resource",
+        "RuntimeError: No valid triton configs. OutOfMemoryError: out of resource: triton_mm Required: 131072 "
+        "Hardware limit:101376 Reducing block sizes or `num_stages` may help.",
+    ),
+    Rule(
         "device.impossible-request",
         Cause.UNKNOWN,
         ("1EB memory",),
@@ -61,10 +69,10 @@ DEVICE_RULES = (
     Rule(
         "device.capture-invalidated",
         Cause.UNKNOWN,
-        ("during capture", "is capturing", "capturing stream", "ErrorStreamCapture"),
-        r"CUDA error: operation (?:failed due to a previous error during capture|"
-        r"not permitted when stream is capturing|"
-        r"would make the legacy stream depend on a capturing)|cudaErrorStreamCapture(?:Invalidated|Unsupported)",
+        ("during capture", "is capturing", "capturing stream", "StreamCapture", "STREAM_CAPTURE"),
+        r"operation (?:failed due to a previous error during capture|not permitted when stream is capturing|"
+        r"would make the legacy stream depend on a capturing)|cudaErrorStreamCapture\w+|"
+        r"CUDA_ERROR_STREAM_CAPTURE_\w+",
         "RuntimeError: CUDA error: operation failed due to a previous error during capture",
         weight=Weight.VAGUE,
         stage=Stage.GRAPH_CAPTURE,

@@ -52,12 +52,16 @@ GPU_RULES = (
             "hardware stack error",
             "evice is lost",
             "Hardware Error",
+            "RmInitAdapter failed",
+            "initialize NVML",
+            "NvlinkUncorrectable",
+            "ECC_UNCORRECTABLE",
         ),
         r"uncorrectable (?:NVLink|ECC) error|cudaErrorECCUncorrectable|fallen off the bus|GPU is lost|"
         r"Unable to determine the device handle for|NVLINK?:? .*(?:fatal|error)|cudaErrorSystemNotReady|"
         r"(?:CUDA error|Error 802): (?:system not yet initialized|hardware stack error)|NVLink error|"
-        r"[Dd]evice is lost|"
-        r"\[Hardware Error\]",
+        r"[Dd]evice is lost|RmInitAdapter failed|initialize NVML: (?:GPU is lost|Unknown Error)|"
+        r"cudaErrorNvlinkUncorrectable|CUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE|\[Hardware Error\]",
         "CUDA error: uncorrectable ECC error encountered",
     ),
     Rule(
@@ -74,11 +78,15 @@ GPU_RULES = (
             "Memory access fault by GPU",
             "Invalid __global__",
             "DeviceAssert",
+            "LaunchFailure",
+            "LAUNCH_FAILED",
             "Assertion `",
         ),
         r"an illegal memory access was|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|"
         r"device-side assert triggered|"
-        r"CUDA error: (?:misaligned address|unspecified launch failure|an illegal instruction was)|"
+        r"(?:CUDA [Ee]rror|Triton Error \[CUDA\]|[Cc]uda failure \d*):? ?'?(?:misaligned address|"
+        r"unspecified launch failure|an illegal instruction was)|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|"
+        r"cudaErrorMisalignedAddress|cudaErrorAssert|"
         r"Memory access fault by GPU|Invalid __global__ (?:read|write)|"
         r"block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion `",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
@@ -98,6 +106,10 @@ GPU_RULES = (
             "unsupported display driver",
             "forward compatibility was attempted",
             "for --gpu-architecture",
+            "for option 'gpu-name'",
+            "kernel image is invalid",
+            "PTX was compiled with",
+            "nvidia-smi has failed",
             "library version mismatch",
             "nvidia-container-cli",
         ),
@@ -107,6 +119,7 @@ GPU_RULES = (
         r"invalid device ordinal|"
         r"Duplicate GPU detected|unsupported display driver / cuda driver combination|"
         r"forward compatibility was attempted on non supported HW|invalid value for --gpu-architecture|"
+        r"is not defined for option 'gpu-name'|device kernel image is invalid|PTX was compiled with an unsupported|"
         r"Driver/library version mismatch|nvidia-container-cli: ",
         "RuntimeError: CUDA error: no kernel image is available for execution on the device",
     ),
@@ -133,13 +146,24 @@ GPU_RULES = (
             "HIPBLAS_STATUS_",
             "miopenStatus",
             "suitable cuBLAS",
-            "FIND was unable",
+            "was unable to find an engine",
             "suitable algorithms",
+            "cudnn_frontend",
+            "CUDNN_BACKEND_",
+            "CUBLAS failure",
+            "cutlass",
+            "CUTLASS",
+            "No execution plans",
+            "cuDNN Frontend",
+            "cublasLt",
         ),
         r"CUBLAS_STATUS_(?!SUCCESS)|CUDNN_STATUS_(?!SUCCESS)|cuDNN [Ee]rror|cuBLAS [Ee]rror|"
         r"CUSOLVER_STATUS_(?!SUCCESS)|"
         r"CUFFT_(?!SUCCESS)[A-Z_]+|CUSPARSE_STATUS_(?!SUCCESS)|HIPBLAS_STATUS_(?!SUCCESS)|miopenStatus\w+|"
-        r"Unable to find (?:any )?suitable (?:cuBLAS|algorithms)|FIND was unable to find an engine",
+        r"Unable to find (?:any )?suitable (?:cuBLAS|algorithms)|was unable to find an engine|"
+        r"\[cudnn_frontend\] (?i:error)|cuDNN Frontend [Ee]rror|CUDNN_BACKEND_\w*FAILED|CUBLAS failure \d+|"
+        r"(?i:cutlass) (?:[Ee]rror|cannot implement|.*(?:failed|Error Internal))|Error Internal at .*cutlass|"
+        r"No execution plans (?:support|built)|cublasLt\w*\(?.*failed",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ),
 )

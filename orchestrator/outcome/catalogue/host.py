@@ -18,9 +18,12 @@ HOST_RULES = (
             "OOMKilled",
             "memory limit",
             "oom_reaper",
+            "low on resource: memory",
+            "emory cgroup out of memory",
         ),
         r"\boom[_-]kill\b|[Oo]ut of memory: Kill(?:ed)? process|OOM Killed|tasks?\b.*: Out Of Memory|OOMKilled|"
-        r"[Ee]xceeded (?:job |step )?memory limit|oom_reaper: reaped",
+        r"[Ee]xceed(?:ed|s|ing) (?:job |step |its |virtual )?memory limit|low on resource: memory|"
+        r"[Mm]emory cgroup out of memory|oom_reaper: reaped",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=440575.0. Some of the step tasks have been OOM Killed.",
     ),
     Rule(
@@ -96,10 +99,14 @@ HOST_RULES = (
             "failed writing file",
             "ransport endpoint is not connected",
             "Permission denied",
+            "iostream error",
+            "file write failed",
+            "StorageFull",
         ),
         r"No space left on device|[Qq]uota exceeded|Read-only file system|Stale file handle|Input/output error|"
         r"\[Errno (?:5|28|30|116|122)\]|StreamWriter failed|enforce fail at inline_container.*unexpected pos|"
-        r"failed writing file|[Tt]ransport endpoint is not connected|PermissionError: \[Errno 13\]",
+        r"failed writing file|file write failed|basic_ios::clear: iostream error|StorageFull|"
+        r"[Tt]ransport endpoint is not connected|PermissionError: \[Errno 13\]",
         "OSError: [Errno 122] Disk quota exceeded: '/results/iter_0000100/__3_0.distcp'",
     ),
 )

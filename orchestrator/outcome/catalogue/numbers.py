@@ -89,6 +89,22 @@ NUMBERS_RULES = (
         stage=Stage.FORWARD,
     ),
     Rule(
+        "numbers.gradient-in-progress",
+        Cause.NON_FINITE,
+        ("rad norm: ", "rad_norm"),
+        r"(?i)\bgrad[ _]norm['\"]?[:=] *-?(?:nan|inf)\b",
+        " iteration  12/  20 | lm loss: 9.1E+00 | grad norm: nan | number of skipped iterations:   0 |",
+        weight=Weight.NUMBERS,
+    ),
+    Rule(
+        "numbers.backward-anomaly",
+        Cause.NON_FINITE,
+        ("returned nan values",),
+        r"Function '\w+' returned nan values in its",
+        "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.",
+        stage=Stage.BACKWARD,
+    ),
+    Rule(
         "numbers.skipped-iterations",
         Cause.SKIPPED_STEPS,
         ("skipped iterations",),

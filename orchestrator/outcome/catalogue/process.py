@@ -21,10 +21,15 @@ PROCESS_RULES = (
             "corrupted",
             "invalid pointer",
             "Illegal instruction",
+            "stack smashing",
+            "Aborted",
         ),
-        r"(?i:segmentation fault|segfault encountered|caught signal 11)|[Ss]ignal 11 \(SIGSEGV\)|"
+        r"(?i:^[\W\d]*segmentation fault|: segmentation fault|segmentation fault \(\S+|\d segmentation fault|"
+        r"segfault encountered|caught signal 11|\bsegfault at )|[Ss]ignal 11 \(SIGSEGV\)|"
         r"(?:^|: )Floating point exception|(?:^|: )Bus error|[Ss]ignal 7 \(SIGBUS\)|double free or corruption|"
-        r"(?:malloc|free)\(\): (?:corrupted|invalid)|munmap_chunk\(\): invalid pointer|(?:^|: )Illegal instruction",
+        r"(?:malloc|free)\(\): (?:corrupted|invalid)|munmap_chunk\(\): invalid pointer|(?:^|: )Illegal instruction|"
+        r"stack smashing detected|corrupted size vs|"
+        r": line \d+: +\d+ (?:Segmentation fault|Bus error|Illegal instruction|Floating point exception|Aborted)",
         "!!!!!!! Segfault encountered !!!!!!!",
         weight=Weight.SIGNAL,
     ),
@@ -38,6 +43,8 @@ PROCESS_RULES = (
             "exited on signal",
             "(Killed)",
             "return code = -",
+            "by signal",
+            "with signal",
             "code 137",
             "code 139",
             "code: 137",
@@ -45,10 +52,11 @@ PROCESS_RULES = (
         ),
         r"exitcode *: *-(?:9|11|7|4|8)\b|return code = -(?:9|11|7|4|8)\b|died with <Signals\.SIG(?:KILL|SEGV|"
         r"BUS|FPE|ILL)|"
-        r"terminated with signal SIG(?:KILL|SEGV|BUS|FPE|ILL)|[Ss]ignal 9 \(SIGKILL\) received|"
+        r"(?:terminated|killed) (?:with|by) signal:? (?:SIG(?:KILL|SEGV|BUS|FPE|ILL)|(?:9|11|7|4|8)\b)|"
+        r"[Ss]ignal 9 \(SIGKILL\) received|"
         r"exited on signal (?:9|11|7|4|8)\b|"
         r"exit(?:ed with (?:exit )?|[ -]?)code:? (?:137|139)\b|"
-        r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|^\S*: line \d+: +\d+ Killed\b",
+        r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|: line \d+: +\d+ Killed\b|^\W*Killed\W*$",
         "torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 7331)",
         weight=Weight.SIGNAL,
     ),

@@ -28,6 +28,15 @@ RECORD_RULES = (
     RecordRule("beacon.stage", "where the beacon was last", "backward, iteration 4, microbatch 1"),
     RecordRule("exception.unknown", "an exception that no rule knows", "RuntimeError: shapes do not match"),
     RecordRule("rank.stalled", "no progress past stall_seconds", "rank 1 made no progress in forward"),
+    RecordRule(
+        "hang.not-waiting",
+        "what each rank that stands still was doing",
+        "rank 1 is busy with something of its own while rank 0 waits in all_reduce",
+    ),
+    RecordRule("hang.alone", "no other rank that could be waited for", "no other rank was left than rank 0"),
+    RecordRule(
+        "hang.undecided", "stacks that do not say who waits for whom", "rank 0 and rank 1 both wait for another"
+    ),
     RecordRule("rank.time-limit", "the trial's own time limit", "rank 0 reached the trial's time limit"),
     RecordRule("rank.terminated", "a supervisor that was told to end", "rank 1 was told to end"),
     RecordRule("rank.signal", "a trainer that a signal ended", "rank 0 ended with signal 9 (SIGKILL)"),

@@ -9,8 +9,9 @@ SCHEDULER_RULES = (
     Rule(
         "scheduler.preempted",
         Cause.PREEMPTED,
-        ("PREEMPT", "reempt"),
-        r"DUE TO PREEMPTION|\bState=PREEMPTED|\b(?:[Jj]ob|[Ii]nstance|[Nn]ode|[Ss]tep)\b.{0,40}\bpreempted\b|"
+        ("PREEMPT", "reempt", "JOB REQUEUE"),
+        r"DUE TO (?:PREEMPTION|JOB REQUEUE)|\bState=PREEMPTED|\b(?:[Jj]ob|[Ii]nstance|[Nn]ode|"
+        r"[Ss]tep)\b.{0,40}\bpreempted\b|"
         r"(?:[Rr]eceived|[Gg]ot|[Cc]aught|due to|by) (?:a )?preempti|[Pp]reemption (?:notice|signal|imminent|"
         r"detected)",
         "slurmstepd: error: *** JOB 32391783 ON node01 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
@@ -27,9 +28,14 @@ SCHEDULER_RULES = (
             "not responding",
             "node fail",
             "marked dead",
+            "lost communication with a remote",
+            "NodeNotReady",
+            "NodeLost",
+            "Zero Bytes were transmitted",
         ),
         r"[Nn]ode failure on|DUE TO (?:TO )?NODE FAIL|\bNODE_FAIL\b|\bBOOT_FAIL\b|NodeDiedError|"
-        r"srun: error: .*\bnot responding\b|node with node id: .*marked dead",
+        r"srun: error: .*\b(?:not responding|Zero Bytes were transmitted)\b|lost communication with a remote daemon|"
+        r"\bNode(?:NotReady|Lost)\b|node with node id: .*marked dead",
         "salloc: error: Node failure on worker-1",
     ),
     Rule(
@@ -59,18 +65,36 @@ SCHEDULER_RULES = (
     Rule(
         "scheduler.container",
         Cause.LAUNCH,
-        ("pyxis", "enroot", "manifest unknown", "OCI runtime", "Cannot connect to the Docker"),
+        (
+            *("pyxis", "enroot", "manifest unknown", "OCI runtime", "Cannot connect to the Docker", "ImagePull"),
+            *("pull access denied", "Error response from daemon", "FATAL:", "spank", "manifest for", "mage not found"),
+        ),
         r"error: .*pyxis: |pyxis: (?:child|couldn't|failed|error)|enroot.*(?:\[ERROR\]|[Ee]rror)|manifest unknown|"
-        r"OCI runtime (?:create|exec) failed|Cannot connect to the Docker daemon",
+        r"OCI runtime (?:create|exec) failed|Cannot connect to the Docker daemon|(?:Err)?ImagePull(?:BackOff|"
+        r"Error)?\b|"
+        r"pull access denied|Error response from daemon|manifest for \S+ not found|error: spank: required plugin|"
+        r"FATAL: +(?:[Cc]ould not open image|[Uu]nable to (?:handle|pull|build)|[Ww]hile (?:making|pulling|checking)|"
+        r"container creation failed|image )",
         "slurmstepd: error: pyxis: child 4242 failed with error code: 1",
         stage=Stage.LAUNCH,
     ),
     Rule(
         "scheduler.execve",
         Cause.LAUNCH,
-        ("execve", "ask launch failed", "command not found", "Unable to create step", "o such file or directory"),
-        r"execve\(\): .*(?:No such file|Permission denied)|[Tt]ask launch failed|: command not found|"
-        r"Unable to create step for job|can't open file '.*': \[Errno 2\]|"
+        (
+            "execve",
+            "ask launch failed",
+            "ask launch for",
+            "xec format error",
+            "cannot execute",
+            "was unable to",
+            "command not found",
+            "Unable to create step",
+            "o such file or directory",
+        ),
+        r"execve\(\): .*(?:No such file|Permission denied)|[Tt]ask launch (?:for \S+ )?failed|: command not found|"
+        r"Unable to create step for job|[Ee]xec format error|cannot execute(?: binary file|: )|"
+        r"(?:mpirun|mpiexec|prterun) was unable to|can't open file '.*': \[Errno 2\]|"
         r"^(?:/bin/|/usr/bin/)?(?:ba|da|z)?sh: .*No such file or directory",
         "slurmstepd: error: execve(): /opt/venv/bin/python: No such file or directory",
         stage=Stage.LAUNCH,

@@ -21,9 +21,14 @@ SOFTWARE_RULES = (
             "Error building extension",
             "has no attribute",
             "partially initialized module",
+            "No module named",
+            "cannot import name",
+            "symbol lookup error",
+            "Failed to import",
         ),
         r"(?:^|[\s(.])(?:ModuleNotFoundError|ImportError|PackageNotFoundError|VersionConflict|"
         r"DistributionNotFound)\b|"
+        r"No module named '?[\w.]+'?$|cannot import name '\w+'|symbol lookup error|Failed to import [\w.]+ because|"
         r"undefined symbol: |cannot open shared object file|version `GLIBC(?:XX)?_[\d.]+' not found|"
         r"Error building extension|AttributeError: (?:partially initialized )?module '.*' has no attribute",
         "ModuleNotFoundError: No module named 'transformer_engine'",
@@ -37,8 +42,11 @@ SOFTWARE_RULES = (
             "error: argument",
             "error: the following arguments",
             "error: ambiguous option",
+            "Could not override",
+            "Key '",
         ),
-        r"error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)",
+        r"error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)|"
+        r"^Could not override '|^Key '\w+' (?:is not in struct|not in ')",
         "pretrain_gpt.py: error: unrecognized arguments: --recompute-module core_attn",
         stage=Stage.VALIDATE,
     ),
@@ -81,6 +89,19 @@ SOFTWARE_RULES = (
         "AssertionError: Full recompute is only supported with full iteration CUDA graph.",
     ),
     Rule(
+        "software.asserted-setting",
+        Cause.INVALID_CONFIG,
+        ("ssertionError: ",),
+        r"AssertionError: (?i:.*(?:\b(?:tensor|pipeline|sequence|context|expert|data|"
+        r"model)[ _-](?:model[ _-])?parallel|"
+        r"\bparallelism\b|\brecomput|\bcuda[ _-]?graphs?\b|\bfp8\b|\b(?:micro|global)[ _-]?batch|\bnum[ _-]layers\b|"
+        r"\battention[ _-]heads?\b|\bvirtual[ _-]pipeline|\bgrouped[ _-]?gemm\b|\bdistributed optimizer\b|"
+        r"\bworld[ _-]size\b|\bmax[ _-]position[ _-]embeddings\b|\bnum[ _-](?:moe[ _-])?experts\b|"
+        r"\bwindow[ _-]size\b|"
+        r"\b(?:flash|fused)[ _-]?attention\b|\bshould be (?:enabled|disabled|set|used)\b|\bcannot be used\b))",
+        "AssertionError: When using MoE and tensor parallelism, sequence parallelism must be used.",
+    ),
+    Rule(
         "software.trainer-refused",
         Cause.INVALID_CONFIG,
         ("RejectedError: ",),
@@ -113,8 +134,9 @@ SOFTWARE_RULES = (
     Rule(
         "software.state-does-not-fit",
         Cause.INVALID_CONFIG,
-        ("loading state_dict", "shape mismatch", "key(s) in state_dict", "size mismatch for"),
-        r"Error\(s\) in loading state_dict|Global shape mismatch|(?:Missing|Unexpected) key\(s\) in state_dict|"
+        ("loading state_dict", "shape mismatch", "shape metadata", "key(s) in state_dict", "size mismatch for"),
+        r"Error\(s\) in loading state_dict|[Cc]annot find global shape metadata|Global shape mismatch|(?:Missing|"
+        r"Unexpected) key\(s\) in state_dict|"
         r"size mismatch for ",
         "RuntimeError: Error(s) in loading state_dict for GPTModel:",
         stage=Stage.CHECKPOINT_LOAD,
@@ -146,11 +168,27 @@ SOFTWARE_RULES = (
             "EntryNotFoundError",
             "is not a local folder",
             "couldn't connect to",
+            "load tokenizer for",
+            "UnpicklingError",
+            "BadZipFile",
+            "ArrowInvalid",
+            "SafetensorError",
+            "InvalidHeader",
+            "backend tokenizer",
+            "Unrecognized model in",
+            "Incorrect path_or_model_id",
+            "Repo id must",
+            "Ran out of input",
+            "UnicodeDecodeError",
+            "HeaderTooLarge",
         ),
         r"Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|DatasetNotFoundError|DataFilesNotFoundError|"
         r"DatasetGenerationError|RepositoryNotFoundError|EntryNotFoundError|GatedRepoError|OfflineModeIsEnabled|"
         r"We couldn't connect to|HFValidationError|JSONDecodeError|"
-        r"is not a local folder and is not a valid model identifier",
+        r"is not a local folder and is not a valid model identifier|Can't load tokenizer for|UnpicklingError|"
+        r"BadZipFile|"
+        r"ArrowInvalid|SafetensorError|instantiate the backend tokenizer|Unrecognized model in |"
+        r"Incorrect path_or_model_id|Repo id must|EOFError: Ran out of input|UnicodeDecodeError:",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_text_document.idx'",
         stage=Stage.DATA_BUILD,
     ),

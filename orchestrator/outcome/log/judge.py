@@ -18,6 +18,8 @@ BUFFERED = 10
 """Iterations that a log may still speak of after a fatal line, because output was held back in a buffer."""
 
 _FULL_DEVICE = OOM_CAUSES | {Cause.SHARED_GPU}
+_FROM_OUTSIDE = frozenset({Cause.NODE_FAILURE, Cause.PREEMPTED, Cause.CANCELLED, Cause.TIME_LIMIT, Cause.HARDWARE})
+"""What no line of the program brings about, so that where it raised something else says nothing."""
 _ORDER: dict[Weight, tuple[frozenset[Cause], ...]] = {
     Weight.ROOT: (
         frozenset({Cause.HARDWARE}),
@@ -209,11 +211,16 @@ def _stage(first: LogFinding, alive: list[LogFinding]) -> tuple[Stage, tuple[str
     near = [
         finding
         for finding in alive
-        if finding.file == first.file and finding.framed and finding.verdict.stage is not Stage.UNKNOWN
+        if finding.file == first.file and finding.verdict.frame is not None
+        if finding.verdict.stage is not Stage.UNKNOWN
     ]
     same = [finding for finding in near if finding.stream == first.stream]
     if not same and first.verdict.cause is Cause.NCCL_OOM:
         same = [finding for finding in near if finding.verdict.weight is Weight.WAITED]
+    if not same and first.verdict.cause not in _FROM_OUTSIDE:
+        # Kernels and drivers print without a rank, and all ranks run the same program.
+        raised = [finding for finding in near if finding.verdict.weight <= Weight.VAGUE]
+        same = raised if len({finding.verdict.stage for finding in raised}) == 1 else []
     if same:
         nearest = min(same, key=lambda finding: abs(finding.offset - first.offset))
         return nearest.verdict.stage, nearest.verdict.rules[-1:]

@@ -15,6 +15,9 @@ _DATE = rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _]{_CLOCK}"
 _BAR = re.compile(r"^.*\b(?:it/s|s/it)(?:, [^\]]*)?\](?=\S)")
 """A progress bar that something was printed behind without a line break."""
 _DIGITS = "0123456789"
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_HOST = r"(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w-]*\d[\w-]*(?:\.[\w.-]+)?)"
+"""An address, or a name of a node with a number in it, as pdsh puts it before every line."""
 _WRAPPINGS = (
     ("[(<" + _DIGITS, rf"[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ :|,-]*(?:(?:stdout|stderr) [FP] )?"),
     ("[IWEFC", rf"\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
@@ -26,7 +29,10 @@ _WRAPPINGS = (
     (" " + _DIGITS, r" *(?P<rank>\d{1,5}):(?: |$)"),
     ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
     ("(", r"\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
-    ("abcdefghijklmnopqrstuvwxyz", r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
+    (_LETTERS, r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
+    (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    (_LETTERS + _DIGITS, rf"(?P<actor>{_HOST}): (?=  |\[|Traceback|[\w.]*(?:Error|Exception)\b)"),
+    ("E", r"E {3,}(?=\S)"),
     ("[", r"\[(?:R|r)ank ?(?P<rank>\d+)\] "),
 )
 """Time stamps, levels and prefixes of launchers and collectors, each with the characters that it may begin with."""

@@ -42,11 +42,13 @@ SMALL = tuple(
         "terminate called",
         "command not found",
         ": nan",
+        "❱",
     )
 )
 NUMBERS = (
     re.compile(rb"number of nan iterations: +[1-9]"),
     re.compile(rb"number of skipped iterations: +[1-9]"),
+    re.compile(rb"grad norm: inf"),
 )
 """In progress lines, of which a log has millions: only those that spoil a run, and one a block."""
 WORTH_A_LOOK = re.compile(
@@ -54,7 +56,7 @@ WORTH_A_LOOK = re.compile(
         (
             *(needle for rule in (*RULES, *REMARK_RULES) for needle in rule.needles),
             *('File "', "File /", "Traceback", "most recent call first", "Exception", "Error", "Interrupt", "Exit"),
-            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory"),
+            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "❱"),
         )
     )
 )

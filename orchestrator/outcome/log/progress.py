@@ -13,7 +13,8 @@ END_WINDOW = 8 * 2**10
 
 _PROGRESS = re.compile(
     rb"\biteration:? +(\d+) ?/ *\d+|\bafter (\d+) iterations\b|\bglobal_step\S*[:=] ?'?(\d+)|"
-    rb"\biteration[:=]? +(\d+)(?= *\|)|^(?!.*\b[Vv]al).*\| *(\d+)/\d+ \[\d+:|\bstep[:=] *(\d+) +loss",
+    rb"\biteration[:=]? +(\d+)(?= *\|)|^(?!.*\b[Vv]al).*\| *(\d+)/\d+ \[\d+:|"
+    rb"\bsteps?[:=] ?(\d+)(?: +loss|, skipped=| - )|\btrain, step (\d+),|^=+ Step (\d+)/\d+ =",
     re.MULTILINE,
 )
 _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
@@ -32,8 +33,8 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
     (
         "mark.evaluating",
         Stage.EVALUATE,
-        r"Evaluat(?:ing (?:iter|on)\b|ion +\[\d)|\bVal(?:id(?:ation)?)?\b[ :(][^\n]{0,60}%\||"
-        r"Validat(?:ing|ion DataLoader)\b|"
+        r"Evaluat(?:ing (?:iter|on)\b|ion +\[ *\d)|\bVal(?:id(?:ation)?)?\b[ :(][^\n]{0,60}%\||"
+        r"\((?:val|valid|validation|eval)\): +\d+%|Validat(?:ing|ion DataLoader)\b|"
         r"(?i:starting validation|running (?:evaluation|validation)|\*+ running (?:evaluation|prediction))",
     ),
     ("mark.evaluated", None, r"validation loss at"),

@@ -30,6 +30,8 @@ _TRAILING_LINES = 60
 _FILE = re.compile(r'^\s*(?:[|+] +)?File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
 _NOTEBOOK = re.compile(r"^\s*File (?P<file>/\S+?):(?P<line>\d+)(?:, in (?P<function>[\w.<>]+).*)?$")
 _BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
+_BOXED_FILE = re.compile(r"^│ (?P<file>/\S+?\.py)\s*│?$")
+_BOXED_REST = re.compile(r"^│ :(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
 _BOXED_NAME = re.compile(r"^│ in (?P<function>[\w<>]+)\s*│?$")
 _BOXED_CODE = re.compile(r"^│ +❱ +\d+ [│ ]*(?P<code>.*?)\s*│?$")
 _EXCEPTION = re.compile(
@@ -60,6 +62,8 @@ class _Stream:
     ignored: bool = False
     boxed: bool = False
     """Inside a traceback as rich draws it."""
+    broken_path: str = ""
+    """A path in it whose line number stands on the next line."""
     open: LogFinding | None = None
     """The last finding without frames of its own, which may follow it."""
     since_open: int = 0
@@ -115,7 +119,7 @@ class Story:
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
         elif not self._begin(stream, log):
-            if stream.boxed:
+            if stream.boxed or _BOXED_CODE.match(log.text) is not None:
                 self._read_box(stream, log, line, offset)
             elif not is_echoed_setting(log.text):
                 self._event(stream, log, line, offset)
@@ -176,11 +180,19 @@ class Story:
     def _read_box(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
         """A traceback that rich drew: paths and names of functions may stand on lines of their own."""
         self._listen(_BOX_LINES)
+        stream.boxed = True
         frame = _BOXED.match(log.text)
-        if frame is not None:
+        path = _BOXED_FILE.match(log.text)
+        rest = _BOXED_REST.match(log.text)
+        if frame is not None or (rest is not None and stream.broken_path):
+            found = frame if frame is not None else rest
+            assert found is not None
             if not stream.frames:
                 stream.first_frame = (line, offset, log)
-            stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
+            file = frame["file"] if frame is not None else stream.broken_path
+            stream.frames.append(SourceFrame(file, found["function"] or "", line=line))
+        elif path is not None:
+            stream.broken_path = path["file"]
         elif not log.text.startswith("│"):
             stream.boxed = False
             if not log.text.startswith("╰"):
@@ -321,6 +333,9 @@ def _cut_short(frames: list[SourceFrame]) -> Verdict:
     code = frames[-1].code
     where = stage_of(frames)
     line = f'File "{frames[-1].file}", in {frames[-1].function}: {code}'
+    if re.match(r"assert\b.*\bis_?(?:nan|inf|finite)\b", code):
+        verdict = Verdict(Cause.NON_FINITE, Weight.ROOT, where.stage, ("log.asserted-finite",), line)
+        return located(verdict, where)
     if re.match(r"(?:assert|raise (?:Value|Assertion|NotImplemented)Error)\b", code):
         return judge_exception("AssertionError", code, frames)
     importing = any(re.match(r"(?:from [\w.]+ )?import ", frame.code) for frame in frames[-2:])
