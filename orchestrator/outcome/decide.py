@@ -14,6 +14,7 @@ from orchestrator.outcome.evidence import (
     SchedulerRow,
 )
 from orchestrator.outcome.finding import Finding
+from orchestrator.outcome.hang import culprit_of, halts_of, is_alone
 from orchestrator.outcome.passing import last_completed, shortfalls
 from orchestrator.outcome.raised import judge_text
 from orchestrator.outcome.rule import Weight
@@ -103,12 +104,33 @@ def _from_ranks(evidence: Evidence, findings: list[Finding]) -> Outcome | None:
     waits = [finding for finding in findings if finding.weight is Weight.WAITED]
     for group in (causes, waits):
         if group:
-            return _outcome_of_first(group, findings)
+            earliest = min(group, key=lambda finding: (finding.at, finding.weight, finding.rank))
+            if earliest.cause is Cause.HANG and group is waits:
+                return _outcome_of_hang(evidence)
+            return _outcome_of_first(earliest, group, findings)
     return None
 
 
-def _outcome_of_first(group: list[Finding], findings: list[Finding]) -> Outcome:
-    earliest = min(group, key=lambda finding: (finding.at, finding.weight, finding.rank))
+def _outcome_of_hang(evidence: Evidence) -> Outcome:
+    """Ranks that stand still: one of them hangs, and the others wait for it."""
+    halts = halts_of(evidence.ranks)
+    culprit = culprit_of(halts, is_alone(evidence.ranks, evidence.world_size))
+    named = [halt for halt in halts if halt.rank in culprit.ranks[:1]] or halts
+    stages = {halt.stage for halt in named}
+    stage = stages.pop() if len(stages) == 1 else Stage.UNKNOWN
+    return Outcome(
+        label=label_of(stage, Cause.HANG),
+        cause=Cause.HANG,
+        stage=stage,
+        rank=culprit.ranks[0] if culprit.ranks else None,
+        also_ranks=tuple(sorted(culprit.ranks[1:])),
+        iteration=min(halt.completed for halt in named),
+        rules=("rank.stalled", culprit.rule),
+        lines=culprit.lines,
+    )
+
+
+def _outcome_of_first(earliest: Finding, group: list[Finding], findings: list[Finding]) -> Outcome:
     tied = [finding for finding in group if _simultaneous(earliest, finding)]
     first = min(tied, key=lambda finding: (finding.weight, finding.at, finding.rank))
     others = [finding for finding in findings if finding not in tied and finding.weight <= Weight.WAITED]
@@ -141,6 +163,13 @@ def _explained(finding: Finding, evidence: Evidence) -> Finding:
             rules = (f"slurm.{row.word.lower()}", *finding.rules)
             line = f"Slurm says {row.id} ended {row.state}; {finding.line}"
             return replace(finding, cause=cause, weight=Weight.ROOT, rules=rules, line=line)
+        told = judge_text([row.reason], finding.stage) if row.reason else None
+        if told is not None and told.cause is Cause.HOST_OOM:
+            # Where Slurm itself watches memory (OverMemoryKill), its row says CANCELLED and only slurmstepd says why.
+            line = f"Slurm says of {row.id}: {told.line}; {finding.line}"
+            return replace(
+                finding, cause=told.cause, weight=Weight.ROOT, rules=(*told.rules, *finding.rules), line=line
+            )
     return finding
 
 

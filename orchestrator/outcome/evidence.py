@@ -38,9 +38,11 @@ class SchedulerRow:
 
     @classmethod
     def of_record(cls, said: Mapping[str, Any]) -> SchedulerRow | None:
-        """The row in an attempt's `scheduler` field; None where it says no state."""
+        """The row in an attempt's `scheduler` field; None where it says neither a state nor a reason."""
         state = said.get("state")
-        if not isinstance(state, str) or not state:
+        if not isinstance(state, str):
+            state = ""  # nothing keeps accounts: what a step printed is all there is
+        if not state and not said.get("reason"):
             return None
         job, step = said.get("job_id"), said.get("step_id")
         text = {key: said[key] for key in ("exit_code", "nodes", "reason") if isinstance(said.get(key), str)}

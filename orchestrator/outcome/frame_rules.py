@@ -162,8 +162,7 @@ PLACES = (
         "frame.replay",
         Stage.REPLAY,
         SourceFrame("megatron/core/tensor_parallel/random.py", "_recompute"),
-        r"_recompute|recompute_fn|unpack_hook|_unified_recompute_hook|recompute_hook",
-        r"checkpoint|random\.py$|recompute|transformer_engine|tensor_parallel",
+        r"_?recompute|recompute_fn|unpack_hook|_unified_recompute_hook|recompute_hook",
     ),
     FrameRule(
         "frame.grad-sync",

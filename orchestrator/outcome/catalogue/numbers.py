@@ -105,6 +105,15 @@ NUMBERS_RULES = (
         stage=Stage.BACKWARD,
     ),
     Rule(
+        "numbers.overflow-skipped",
+        Cause.SKIPPED_STEPS,
+        ("verflow", "OVERFLOW"),
+        r"(?i:found overflow|gradient overflow|overflow!)[^\n]*\b[Ss]kip(?:ping|ped)? step",
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768",
+        weight=Weight.NUMBERS,
+        stage=Stage.OPTIMIZER_STEP,
+    ),
+    Rule(
         "numbers.skipped-iterations",
         Cause.SKIPPED_STEPS,
         ("skipped iterations",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.outcome.rule import Rule, Weight
-from orchestrator.vocabulary import Cause
+from orchestrator.vocabulary import Cause, Stage
 
 PROCESS_RULES = (
     Rule(
@@ -32,6 +32,15 @@ PROCESS_RULES = (
         r": line \d+: +\d+ (?:Segmentation fault|Bus error|Illegal instruction|Floating point exception|Aborted)",
         "!!!!!!! Segfault encountered !!!!!!!",
         weight=Weight.SIGNAL,
+    ),
+    Rule(
+        "process.worker-signal",
+        Cause.CRASH,
+        ("is killed by signal",),
+        r"DataLoader worker \(pid.*\) is killed by signal: (?:Segmentation fault|Aborted|Illegal|Floating)",
+        "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Aborted.",
+        weight=Weight.SIGNAL,
+        stage=Stage.DATA_BUILD,
     ),
     Rule(
         "process.killed",

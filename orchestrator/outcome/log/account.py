@@ -55,6 +55,8 @@ class Account:
     """The rank that torchrun says failed first."""
     remarks: int = 0
     """Lines that name a failure and say that it was dealt with."""
+    document: bool = False
+    """It reads like a document or source code: words about failures in it are believed only below a traceback."""
     hosts: set[str] = field(default_factory=set)
     bytes: int = 0
     lines: int = 0

@@ -65,6 +65,7 @@ class LogOutcome:
 
 def judge(accounts: Sequence[Account]) -> LogOutcome:
     """What happened, by the logs of one job. A log alone never shows a pass."""
+    accounts = [account for account in accounts if not _only_words(account)]
     alive = [finding for account in accounts for finding in account.findings if not _survived(finding, account)]
     if not alive:
         return _nothing_wrong(accounts)
@@ -88,6 +89,11 @@ def judge(accounts: Sequence[Account]) -> LogOutcome:
         memory=first.verdict.memory,
     )
     return LogOutcome(outcome, tuple(_places(first, tied)))
+
+
+def _only_words(account: Account) -> bool:
+    """Whether it is a document without a traceback: nothing ran there."""
+    return account.document and not any(finding.verdict.frame is not None for finding in account.findings)
 
 
 def _before_the_named(text: str) -> int | None:

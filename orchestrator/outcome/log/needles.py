@@ -15,7 +15,19 @@ _CAPITAL = (
     *("Abort", "Assertion `", "BOOT_FAIL", "Broken pipe", "Bus error"),
     *("CANCELLED", "CUBLAS_STATUS", "CUDNN_STATUS", "Cannot", "Caught signal", "Connection", "Cuda failure"),
     *("Current thread", "Did not get", "Disk quota", "ECC", "ERROR", "Error", "Exception", "Exit"),
-    *("FAILED", "Failed", "Fatal", 'File "', "File /", "GPU is lost", "Heartbeat", "Invalid __global"),
+    *(
+        "FAILED",
+        "Failed",
+        "Fatal",
+        "Found overflow",
+        "Gradient overflow",
+        "OVERFLOW!",
+        'File "',
+        "File /",
+        "GPU is lost",
+        "Heartbeat",
+        "Invalid __global",
+    ),
     *("Job step aborted", "KeyboardInterrupt", "Kill", "MPI_ABORT", "Memory access fault", "Minimum loss scale"),
     *("NAN", "NCCL INFO init.cc", "NCCL WARN", "NODE FAIL", "NODE_FAIL", "NVLink", "NVRM", "NaN", "No space left"),
     *("Node failure", "OOM", "OUT_OF_MEMORY", "Out Of Memory", "Out of memory", "OutOf", "PBS", "PREEMPT"),
@@ -42,7 +54,7 @@ SMALL = tuple(
         "terminate called",
         "command not found",
         ": nan",
-        "❱",
+        "│ /",
     )
 )
 NUMBERS = (
@@ -56,7 +68,7 @@ WORTH_A_LOOK = re.compile(
         (
             *(needle for rule in (*RULES, *REMARK_RULES) for needle in rule.needles),
             *('File "', "File /", "Traceback", "most recent call first", "Exception", "Error", "Interrupt", "Exit"),
-            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "❱"),
+            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "│ /"),
         )
     )
 )

@@ -27,9 +27,10 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
     (
         "mark.loading",
         Stage.CHECKPOINT_LOAD,
-        r"(?i:\bloading (?:distributed )?(?:checkpoint|weights)|Loading checkpoint shards)",
+        r"(?i:\b(?:loading|restoring) (?:a |the |all )?"
+        r"(?:(?:distributed|release|base|model|pretrained|optimizer|hf) ){0,2}(?:checkpoint|weights|states?)\b)",
     ),
-    ("mark.loaded", None, r"(?i:successfully loaded|checkpoint loaded)"),
+    ("mark.loaded", None, r"(?i:successfully loaded|checkpoint loaded|loaded checkpoint|restored all states)"),
     (
         "mark.evaluating",
         Stage.EVALUATE,

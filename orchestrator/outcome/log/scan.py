@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.outcome.log.account import Account, LogFinding
+from orchestrator.outcome.log.document import is_document
 from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
 from orchestrator.outcome.log.needles import CAPITALS, CAPITALS_BUT_FRAMES, NUMBERS, SMALL
 from orchestrator.outcome.log.progress import Lookback, last_progress, over_at, progress_between
@@ -37,6 +38,8 @@ class Scanner:
         self._base = block.offset
         self._lookback = Lookback(self._data)
         self._new = []
+        if block.offset == 0:
+            self.account.document = is_document(self._data)
         self._story.frames = frames = not self._has_heard_enough(block.offset)
         self._read(block.line, sorted(line_starts(self._data, frames)))
         account = self.account

@@ -39,6 +39,15 @@ _EXCEPTION = re.compile(
     r"(?:\([\w.]+\))?)(?::\s*(?P<message>.*)|\s*)$"
 )
 _AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?)(?::\s(?P<message>.*)|:?\s*)$")
+_BREAK = "\\n"
+"""A line break that was written out."""
+_QUOTED = re.compile(r"^['\"], ?['\"]")
+_CLOSURE = re.compile(r"\bclosure\b")
+_LAUNCHER = re.compile(
+    r"bin/(?:torchrun|accelerate|deepspeed)$|torch/distributed/(?:run|launch)\.py$|"
+    r"torch/distributed/(?:launcher|elastic)/|accelerate/commands/|deepspeed/launcher/|/runpy\.py$"
+)
+"""Whose traceback only says that a process ended."""
 _NUMBER_LINE = re.compile(
     r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit).*: "
 )
@@ -100,6 +109,13 @@ class Story:
 
     def feed(self, raw: str, line: int, offset: int) -> None:
         """Take in one line without its line break."""
+        if _BREAK in raw and "File " in raw:
+            for part in _unfolded(raw):
+                self._feed(part, line, offset)
+        else:
+            self._feed(raw, line, offset)
+
+    def _feed(self, raw: str, line: int, offset: int) -> None:
         if self._attention:
             self._attention -= 1
         elif WORTH_A_LOOK.search(raw) is None:
@@ -119,7 +135,7 @@ class Story:
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
         elif not self._begin(stream, log):
-            if stream.boxed or _BOXED_CODE.match(log.text) is not None:
+            if stream.boxed or _BOXED.match(log.text) or _BOXED_FILE.match(log.text):
                 self._read_box(stream, log, line, offset)
             elif not is_echoed_setting(log.text):
                 self._event(stream, log, line, offset)
@@ -328,11 +344,23 @@ def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
         finding.framed = True
 
 
+def _unfolded(raw: str) -> list[str]:
+    """The lines of a traceback that was printed as a string, a list of strings or JSON, each with the line's prefix."""
+    text = peel(raw).text
+    prefix = raw[: raw.find(text)] if text in raw else ""
+    first, *rest = text.replace('\\"', '"').split(_BREAK)
+    return [prefix + first, *(prefix + _QUOTED.sub("", part) for part in rest)]
+
+
 def _cut_short(frames: list[SourceFrame]) -> Verdict:
     """A traceback without its last line still says where, and its last line of source may say what."""
     code = frames[-1].code
     where = stage_of(frames)
+    if where.frame is not None and _CLOSURE.search(where.frame.code) and "lightning" in where.frame.file:
+        where = Located()  # the step runs forward and backward, and which of them is cut off
     line = f'File "{frames[-1].file}", in {frames[-1].function}: {code}'
+    if all(_LAUNCHER.search(frame.file) for frame in frames):
+        return Verdict(Cause.CASCADE, Weight.ECHO, Stage.UNKNOWN, ("log.launcher-traceback",), line)
     if re.match(r"assert\b.*\bis_?(?:nan|inf|finite)\b", code):
         verdict = Verdict(Cause.NON_FINITE, Weight.ROOT, where.stage, ("log.asserted-finite",), line)
         return located(verdict, where)

@@ -1,0 +1,31 @@
+"""Telling a document or a source file from a log: words about failures are no failures there."""
+
+from __future__ import annotations
+
+import re
+
+HEAD = 64 * 2**10
+"""Bytes from the beginning that are looked at."""
+_FEW = 2
+_TITLE = 2
+"""What a title at the very beginning counts for."""
+_DOCUMENT = re.compile(rb"^(?:#{2,6} \S|```|~~~|\|(?: ?:?-+:? ?\|)+ *\r?$)", re.MULTILINE)
+"""Headings, fences and table rules of Markdown. A single # also begins comments, which logs repeat from scripts."""
+_SOURCE = re.compile(
+    rb"^(?:def \w+\(|class \w+[(:]|import [\w.]+|from [\w.]+ import |@\w+|#include [<\"]|package \w|fn \w+\()",
+    re.MULTILINE,
+)
+"""Definitions at the margin; source that a traceback quotes is indented."""
+_LOG = re.compile(
+    rb"^\s*File \"|^\S{0,40}Traceback \(most|\[(?:rank|default)\d+\]|\d\d:\d\d:\d\d|\d(?:it/s|s/it)\b|"
+    rb"slurmstepd|srun: |\biteration:? +\d+ ?/|NCCL (?:INFO|WARN)|\bexitcode\b|\bpid=\d",
+    re.MULTILINE,
+)
+
+
+def is_document(data: bytes) -> bool:
+    """Whether the beginning of a file reads like Markdown or source code rather than like what a program printed."""
+    head = data[:HEAD]
+    titled = _TITLE if head.startswith(b"# ") else 0
+    marks = max(titled + len(_DOCUMENT.findall(head)), len(_SOURCE.findall(head)))
+    return marks > _FEW and marks > len(_LOG.findall(head))
