@@ -21,6 +21,7 @@ from orchestrator import __version__
 from orchestrator.analysis.comparison import Comparison, Group, Line, compare
 from orchestrator.analysis.recommend import Recommendation, recommend
 from orchestrator.analysis.refusal import only_key, refuse_unmatched
+from orchestrator.analysis.searched import left_out, searches
 from orchestrator.analysis.targets import Found, find_rows
 from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
 from orchestrator.config.nearest import nearest
@@ -115,6 +116,7 @@ class Database:
         """
         with self.store.reading() as connection:
             found = find_rows(connection, what)
+            found = found.without(left_out(searches(connection, found.studies)))
         if not found.rows:
             raise NothingQualifies(f"Nothing of {', '.join(what) or 'this study'} has run yet.")
         return Results(found, compare(found.rows, deltas=deltas), self.store)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.published_tables import PUBLISHED_STUDIES
@@ -24,6 +24,17 @@ class Found:
     studies: tuple[str, ...]
     target_gb: float | None = None
     """`study.target_gb` of the one study that was named."""
+    left_out: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By study, candidates that a search ended without, and why of each: they have no row."""
+
+    def without(self, left_out: Mapping[str, Mapping[str, str]]) -> Found:
+        """The rows that there are to compare: none of a candidate that never ran because a search left it out."""
+        kept = tuple(
+            row
+            for row in self.rows
+            if row.attempt is not None or row.trial in self.trials or row.name not in left_out.get(row.study, ())
+        )
+        return replace(self, rows=kept, left_out=left_out)
 
 
 def find_rows(connection: Connection, words: Sequence[str]) -> Found:

@@ -29,8 +29,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.searched import searches
     from orchestrator.cli.rows import results
-    from orchestrator.cli.searching import searches
     from orchestrator.report.compare import as_json, print_comparison
     from orchestrator.report.search import decision_lines
 

@@ -42,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.rows import results
     from orchestrator.report.recommend import as_json, print_recommendation
+    from orchestrator.report.search import left_out_lines
     from orchestrator.select.pick import Objective
 
     objective = Objective(args.objective)
@@ -54,12 +55,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--headroom-gb must be smaller than --target-gb.")
     answers = found.recommend(target, headroom_gb=args.headroom_gb, objective=objective)
     if args.json:
-        print(json.dumps({"recommendations": [as_json(answer) for answer in answers]}, indent=1, allow_nan=False))
+        left_out = {name: dict(why) for name, why in found.found.left_out.items()}
+        shown = {"recommendations": [as_json(answer) for answer in answers], "left_out": left_out}
+        print(json.dumps(shown, indent=1, allow_nan=False))
     else:
         for number, answer in enumerate(answers):
             if number:
                 print()
             print_recommendation(answer, sys.stdout)
+        for reasons in found.found.left_out.values():
+            for line in left_out_lines(reasons):
+                print(line)
     return 0 if any(answer.chosen is not None for answer in answers) else 3
 
 

@@ -24,7 +24,8 @@ SLURM = "slurm"
 
 
 def run(given: argparse.Namespace) -> int:
-    from orchestrator.cli.searching import decisions_of, next_of, say, search_of
+    from orchestrator.analysis.searched import decisions_of
+    from orchestrator.cli.searching import next_of, say, search_of
     from orchestrator.plan.predictions import keep_predictions
     from orchestrator.store.plans import record_plan
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.place import note, writable_store
 from orchestrator.cli.planning import Asked
 from orchestrator.config.errors import UsageError
-from orchestrator.dispatch.handover import SLURM
 from orchestrator.select.modes import ESCALATE
 from orchestrator.select.search import Search, Searched, Tried, decide
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from orchestrator.dispatch.search import Decided
     from orchestrator.plan.plan import Plan, PlannedTrial
     from orchestrator.select.escalate import Decision
@@ -26,7 +22,7 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     """The search that a command asks for, with what is known already; None for the other modes.
 
     Raises:
-        UsageError: the candidates are of several jobs, or are repeated, or would run in a submitted job.
+        UsageError: the candidates are of several jobs, or are repeated.
     """
     from orchestrator.dispatch.batch import requested_match_key
     from orchestrator.plan.plan import Status
@@ -34,11 +30,6 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     study = asked.request["study"]
     if study["mode"] != ESCALATE:
         return None
-    if asked.request["cluster"]["kind"] == SLURM:
-        raise UsageError(
-            "study.mode=escalate runs where its driver does: with cluster=local, or with cluster=here in an allocation "
-            "of `salloc`. With cluster=slurm, use study.mode=lattice or one_at_a_time."
-        )
     entries = [entry for entry in plan.of(Status.NEW, Status.KNOWN) if entry.repeat == 0]
     if len({requested_match_key(entry.request) for entry in entries}) > 1:
         raise UsageError(
@@ -70,30 +61,6 @@ def next_of(search: Search) -> Decision:
         return decide(search, {})
     except CannotPredictError as error:
         raise UsageError(f"study.mode=escalate goes by predictions, and there is none: {error}") from error
-
-
-def searches(connection: Connection, studies: Sequence[str]) -> dict[str, list[Decided]]:
-    """What the searches of these studies decided, by study; only of those that searched."""
-    from orchestrator.store.overview import batch_folders
-
-    folders = batch_folders(connection, studies)
-    return {study: made for study, batches in folders.items() if (made := decisions_of(map(Path, batches)))}
-
-
-def decisions_of(folders: Iterable[Path]) -> list[Decided]:
-    """What the searches of these batches decided, oldest first; of folders that others could write, nothing."""
-    from orchestrator.dispatch.search import read_decisions
-    from orchestrator.records import layout
-    from orchestrator.records.jsonfile import FormatError
-
-    found: list[Decided] = []
-    for folder in folders:
-        try:
-            layout.check_private(folder)
-        except (FormatError, OSError):
-            continue
-        found += read_decisions(folder)
-    return sorted(found, key=lambda one: one.at)
 
 
 def say(study: str, decided: Sequence[Decided | Decision]) -> None:

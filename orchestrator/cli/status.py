@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace, answering: Answering) -> int:
-    from orchestrator.cli.searching import searches
+    from orchestrator.analysis.searched import left_out, searches
     from orchestrator.report.hours import hours_lines
     from orchestrator.report.search import decision_lines
     from orchestrator.report.status import (
@@ -64,9 +64,12 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         now = time.time()
         hours = study_hours(connection, now, name)
         decided = searches(connection, [one.name for one in found])
-    left_out = {study: {one.name for one in made[-1].skipped} for study, made in decided.items() if not made[-1].next}
-    coming = [one for one in coming if one.state != PLANNED or one.name not in left_out.get(one.study, ())]
-    hours = [one.without(len(left_out.get(one.study, ()))) for one in hours]
+    without = left_out(decided)
+    idle = {(one.study, one.trial) for one in coming if one.state == PLANNED and one.name in without.get(one.study, ())}
+    coming = [one for one in coming if (one.study, one.trial) not in idle]
+    found = [one.leaving_out(sum(study == one.name for study, _ in idle)) for one in found]
+    lines = [one.leaving_out() if (name, one.trial) in idle else one for one in lines]
+    hours = [one.without(len(without.get(one.study, ()))) for one in hours]
     problems = open_problems(answering.store)
     if given.json:
         from dataclasses import asdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def hand_over(
         EnvironmentFailure: the results folder cannot be written, or there is no Slurm.
     """
     kind = group(request, "cluster").get("kind")
-    assert search is None or kind != SLURM, "a follow-up job would not know of the search"
     for ask in asks:
         refuse_secrets(ask.candidate.request)
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])
@@ -71,7 +71,8 @@ def hand_over(
         _require_allocation()
     settings = slurm_settings(request, study, results_dir, fingerprint)
     if kind == SLURM:
-        return submit_slurm(asks, settings, announce=announce, measured=measured)
+        beside = None if search is None else partial(_beside, search)
+        return submit_slurm(asks, _searching(settings, search), announce=announce, measured=measured, beside=beside)
 
     def write(batch: Batch) -> Path:
         more = write_setup(batch, layout.batch_dir(Path(batch.results_dir), batch.batch))
@@ -85,6 +86,10 @@ def _searching(settings: BatchSettings, search: Search | None) -> BatchSettings:
     if search is None:
         return settings
     return replace(settings, trials_per_batch=None, closing_controls=False)
+
+
+def _beside(search: Search, batch: Batch) -> None:
+    write_search(layout.batch_dir(Path(batch.results_dir), batch.batch), search)
 
 
 def _with_search(write: Callable[[Batch], Path], search: Search | None) -> Callable[[Batch], Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orchestrator.dispatch import attempt as attempts
@@ -20,6 +20,8 @@ from orchestrator.store.measures import attempt_figures, window_peaks
 
 SEARCH_FILE = "search.json"
 DECISIONS_FILE = "decisions.jsonl"
+ABSENT = "not in this batch"
+"""The label of a candidate that another batch has: no result."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Searching:
     def __init__(self, batch_dir: Path, batch: Batch, search: Search) -> None:
         self._dir = batch_dir
         self._batch = batch
-        self._search = search
+        self._search = _with_absent(search, batch)
         self._done = False
 
     @classmethod
@@ -73,6 +75,17 @@ class Searching:
         if decision.next is None:
             return set(still_open)
         return {slot for slot in still_open if self._search.named(self._batch.trials[slot].trial) != decision.next}
+
+    def rest(self, still_open: Sequence[int]) -> Search:
+        """What another job is to search on, with what this one has found and spent."""
+        tried = self._tried(still_open)
+        left = self._search.hours_left
+        spent = gpu_hours(self._search, tried)
+        return replace(
+            self._search,
+            known={**self._search.known, **tried},
+            hours_left=None if left is None else max(0.0, left - spent),
+        )
 
     def _tried(self, still_open: Sequence[int]) -> dict[str, Tried]:
         """What this batch has found: also of a trial that ended without a result and gets no further attempt."""
@@ -110,6 +123,28 @@ def write_search(batch_dir: Path, search: Search) -> None:
         OSError: it cannot be written.
     """
     write_json(batch_dir / SEARCH_FILE, search)
+
+
+def carry_search(batch: Batch, still_open: Sequence[int], rest: Batch) -> None:
+    """Put the search of a job beside the batch of the one that goes on with it; nothing where there is none.
+
+    Raises:
+        FormatError: the search is damaged.
+        OSError: it cannot be written.
+    """
+    results_dir = Path(batch.results_dir)
+    searching = Searching.of(layout.batch_dir(results_dir, batch.batch), batch)
+    if searching is not None:
+        folder = layout.batch_dir(results_dir, rest.batch)
+        layout.make_private_dir(folder)
+        write_search(folder, searching.rest(still_open))
+
+
+def _with_absent(search: Search, batch: Batch) -> Search:
+    """Candidates that this batch cannot run are not waited for: another one has them, or two jobs did not end them."""
+    here = {trial.trial for trial in batch.trials}
+    absent = [one.trial for one in search.candidates if one.trial not in here and one.trial not in search.known]
+    return replace(search, known={**search.known, **dict.fromkeys(absent, Tried(ABSENT))}) if absent else search
 
 
 def read_decisions(batch_dir: Path) -> list[Decided]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from orchestrator.dispatch.search import Decided
 from orchestrator.report.text import plain
@@ -19,6 +19,12 @@ def decision_lines(study: str, decided: Sequence[Decided | Decision]) -> list[st
         for one in decided
     ]
     skipped = decided[-1].skipped if decided and decided[-1].next is None else ()
-    lines += [f"  not tried  {plain(one.name)}: {plain(one.why)}" for one in skipped[:_SKIPPED_SHOWN]]
-    more = len(skipped) - _SKIPPED_SHOWN
-    return [*lines, f"  not tried  {more} more"] if more > 0 else lines
+    return lines + left_out_lines({one.name: one.why for one in skipped})
+
+
+def left_out_lines(reasons: Mapping[str, str]) -> list[str]:
+    """The candidates that a search ended without, the first few with the reason."""
+    shown = list(reasons.items())[:_SKIPPED_SHOWN]
+    lines = [f"  not tried  {plain(name)}: {plain(why)}" for name, why in shown]
+    more = len(reasons) - len(shown)
+    return [*lines, f"  not tried  {more} more; --json has them all"] if more > 0 else lines

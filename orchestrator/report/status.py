@@ -15,6 +15,7 @@ from orchestrator.report.table import Column, Table
 from orchestrator.report.text import plain
 from orchestrator.store.overview import (
     ENDED,
+    LEFT_OUT,
     PENDING,
     PLANNED,
     REJECTED,
@@ -71,7 +72,8 @@ def whereabouts(trial: RunningTrial, now: float) -> Whereabouts:
 
 def studies_table(studies: Sequence[StudyProgress]) -> Table:
     """One row a study."""
-    columns = ("study", "trials", "pass", "OOM", "failed", "rejected", "running", "pending", "planned", "unfinished")
+    states = (REJECTED, "running", PENDING, PLANNED, LEFT_OUT, UNFINISHED)
+    columns = ("study", "trials", "pass", "OOM", "failed", *states)
     rows = []
     for study in studies:
         oom = sum(count for label, count in study.labels.items() if label.startswith("OOM-"))
@@ -81,7 +83,7 @@ def studies_table(studies: Sequence[StudyProgress]) -> Table:
             study.labels.get(PASS, 0),
             oom,
             failed,
-            *(study.states.get(state, 0) for state in (REJECTED, "running", PENDING, PLANNED, UNFINISHED)),
+            *(study.states.get(state, 0) for state in states),
         ]
         rows.append((plain(study.name), *(str(count) if count else "-" for count in counts)))
     # Counts that are nowhere above zero need no column on a terminal.

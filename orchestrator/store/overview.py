@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sqlalchemy import Connection, text
@@ -12,6 +12,8 @@ from sqlalchemy import Connection, text
 PENDING = "pending"
 PLANNED = "planned"
 UNFINISHED = "unfinished"
+LEFT_OUT = "left-out"
+"""A planned trial that a search ended without."""
 REJECTED = "rejected"
 ENDED = "ended"
 NO_OUTCOME = "no outcome"
@@ -31,6 +33,13 @@ class StudyProgress:
     """`ended`, `running`, `pending` (a live job has it), `planned` (none has), `unfinished` (its job ended it),
     `rejected`."""
     labels: dict[str, int] = field(default_factory=dict)
+
+    def leaving_out(self, trials: int) -> StudyProgress:
+        """The same where a search left so many of the planned trials out."""
+        if not trials:
+            return self
+        states = {**self.states, PLANNED: self.states.get(PLANNED, 0) - trials, LEFT_OUT: trials}
+        return replace(self, states=states)
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,10 @@ class TrialLine:
     tflops_per_gpu: float | None
     batch: str | None
     attempt: str | None
+
+    def leaving_out(self) -> TrialLine:
+        """The same where a search left it out."""
+        return replace(self, state=LEFT_OUT)
 
 
 def trial_lines(connection: Connection, study: str) -> list[TrialLine]:

@@ -20,6 +20,8 @@ from orchestrator.records import layout
 from orchestrator.records.spec import Batch
 from orchestrator.report.search import decision_lines
 from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hours
+from orchestrator.store.database import default_url, open_store
+from orchestrator.store.plans import PlannedRow, new_plan, record_plan
 
 NAMES = {"[]": [], "[moe_act]": ["moe_act"], "[moe]": ["moe"]}
 TRIALS = dict(zip(NAMES, ("a" * 20, "b" * 20, "c" * 20), strict=True))
@@ -171,3 +173,32 @@ def test_status_and_compare_show_what_a_search_decided(
         assert "not tried  [moe]: " in shown
         assert main([verb, "demo", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["decisions"]["demo"][-1]["answer"] == "[]"
+
+
+def test_what_a_search_left_out_is_no_row_that_waits(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was planned, it never ran, and nothing will run it: `status` says so, and tables do not list it."""
+    results = Path(batch.results_dir)
+    monkeypatch.chdir(results.parent)
+    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
+    rows = [PlannedRow(TRIALS[name], name, "mcore_cpu", 2, searched(name).config) for name in NAMES]
+    with open_store(default_url(results), write=True) as store:
+        record_plan(store, results, new_plan("demo", rows, {"mode": "escalate"}))
+    found = searching(batch, search(target=10**12))
+    found.held([0, 1, 2], busy=False)
+    ran(batch, 0, predicted("[]"), 100.0)
+    assert main(["status", "demo", "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert before["studies"][0]["states"].get("left-out") is None
+    found.held([1, 2], busy=False)
+    assert main(["status", "demo", "--json"]) == 0
+    after = json.loads(capsys.readouterr().out)
+    assert after["studies"][0]["states"]["left-out"] == 2
+    assert {one["name"] for one in after["trials"] if one["state"] == "left-out"} == {"[moe_act]", "[moe]"}
+    assert main(["compare", "demo"]) == 0
+    table = capsys.readouterr().out
+    assert "not run yet" not in table
+    assert "not tried  [moe]: cannot be cheaper" in table
+    assert main(["recommend", "demo", "--target-gb", "1000"]) == 0
+    assert "not tried  [moe]: cannot be cheaper" in capsys.readouterr().out

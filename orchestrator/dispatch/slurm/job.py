@@ -16,6 +16,7 @@ from orchestrator.dispatch.followup import follow_up
 from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.liveness import read_driver_state, take_driver_lock
 from orchestrator.dispatch.package import rank_package
+from orchestrator.dispatch.search import carry_search
 from orchestrator.dispatch.slurm.accounting import SlurmUnavailable, ask_about, run_slurm
 from orchestrator.dispatch.slurm.cluster import cluster_of
 from orchestrator.dispatch.slurm.launcher import Allocation, SlurmLauncher
@@ -109,6 +110,7 @@ def _hand_over(batch: Batch, driver: Driver) -> None:
         return
     from orchestrator.dispatch.slurm.submission import hand_over
 
+    carry_search(batch, left, rest)
     refusal = hand_over(rest, exclude=sorted(driver.bad_nodes))
     if refusal is not None:
         print(f"{len(rest.trials)} trials are left to the next command: {refusal}", file=sys.stderr)

@@ -91,12 +91,14 @@ def submit_slurm(
     exclude: Sequence[str] = (),
     announce: Callable[[], None] = lambda: None,
     measured: Callable[[], Collection[str]] = tuple,
+    beside: Callable[[Batch], None] | None = None,
 ) -> Submitted:
     """Submit a job for every batch of these trials. Trials that a live batch will run are left to it, and those that
     `measured` names, asked while nobody else can submit, have got their result since they were planned.
 
     `announce` is called when every batch is written as `submitting` and sbatch has not been called, for whoever keeps
-    a database. A refused submission is kept with its words; the others go on.
+    a database. `beside` puts more beside a batch, before its job can start. A refused submission is kept with its
+    words; the others go on.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written, or there is no sbatch.
@@ -113,6 +115,9 @@ def submit_slurm(
             shape_of(cluster, batch.trials[0].world_size)
         try:
             batches = [prepare(batch) for batch in batches]
+            if beside is not None:
+                for batch in batches:
+                    beside(batch)
             announce()
             jobs: list[str | None] = []
             for batch in batches:
