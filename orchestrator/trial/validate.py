@@ -1,12 +1,14 @@
 """`python -m orchestrator.trial.validate`: the installed Megatron Core's verdict on many configurations.
 
 Reads JSON lines {"id", "trainer", "config", "world_size"} on stdin and answers each at once with a JSON line {"id",
-"ok", "message", "open", "software", "effective"} on stdout. `open` names what could not be checked here. Whatever else
-is printed goes to stderr.
+"ok", "message", "open", "software", "effective"} on stdout. `open` names what could not be checked here; `effective` is
+null, since only a recipe says more than the question did (orchestrator/trial/bridge/resolve.py). Whatever else is
+printed goes to stderr.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -25,7 +27,7 @@ def main() -> int:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     warnings.simplefilter("ignore")
-    _import_without_compiler()
+    _import_configuration_classes()
     for answer in verdicts(sys.stdin):
         print(json.dumps(answer), file=answers, flush=True)
     return 0
@@ -61,12 +63,10 @@ def verdict(trainer: str, config: dict[str, Any], world_size: int | None) -> dic
 
 
 def _mcore_cpu(config: dict[str, Any], world_size: int | None) -> dict[str, Any]:
-    from orchestrator.trial.mcore_cpu.effective import as_json
     from orchestrator.trial.mcore_cpu.validation import check
 
-    ranks = world_size or int(config.get("parallelism", {}).get("world_size", 1))
-    _, transformer = check(config, ranks)
-    return {"ok": True, "message": None, "open": [], "effective": {"model": as_json(transformer)}}
+    check(config, world_size or int(config.get("parallelism", {}).get("world_size", 1)))
+    return {"ok": True, "message": None, "open": [], "effective": None}
 
 
 def _recompute_alone(config: dict[str, Any]) -> dict[str, Any]:
@@ -116,11 +116,14 @@ def _refused(message: str) -> dict[str, Any]:
     return {"ok": False, "message": message, "open": [], "effective": None}
 
 
-def _import_without_compiler() -> None:
-    """Megatron Core decorates functions with torch.compile; without it the import takes half as long."""
+def _import_configuration_classes() -> None:
+    """Without torch.compile, with which Megatron Core decorates functions, and without the rest of Megatron Core."""
+    from orchestrator.trial.mcore_cpu.classes import import_classes
     from orchestrator.trial.mcore_cpu.standins import install_for_torch
 
     install_for_torch()
+    with contextlib.suppress(ImportError):  # said of each question, by what needs it
+        import_classes()
 
 
 if __name__ == "__main__":

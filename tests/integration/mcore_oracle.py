@@ -1,7 +1,8 @@
 """A Megatron Core of any revision that answers, line by line, whether it accepts a configuration.
 
-Run as a program, with that revision first on PYTHONPATH. Transformer Engine is taken to be present and new: its absence
-here is not what the rules are compared with.
+Run as a program, with that revision first on PYTHONPATH; with the argument `classes`, only its configuration classes
+are imported, as planning does. Transformer Engine is taken to be present and new: its absence here is not what the
+rules are compared with.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from typing import Any
 def main() -> None:
     warnings.simplefilter("ignore")
     import torch
+
+    if sys.argv[1:] == ["classes"]:
+        from orchestrator.trial.mcore_cpu.classes import import_classes
+
+        assert import_classes()
     from megatron.core import package_info
     from megatron.core.transformer import transformer_config
 

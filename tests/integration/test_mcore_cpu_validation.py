@@ -101,7 +101,6 @@ def test_thousands_are_answered_by_one_process() -> None:
     assert all(answer["ok"] for answer in found.values())
     assert time.monotonic() - started < 60
     one = found["0"]
-    assert one["effective"]["model"]["recompute_modules"] == []
     assert one["software"]["megatron_core"]["version"]
 
 

@@ -256,12 +256,12 @@ LATENT_ROPE = [{"model.multi_latent_attention": True, "model.apply_rope_fusion":
 class Oracle:
     """One Megatron Core in a process of its own."""
 
-    def __init__(self, first_on_path: Path | None, program: str = "mcore_oracle.py") -> None:
-        environment = dict(os.environ)
+    def __init__(self, first_on_path: Path | None, program: str = "mcore_oracle.py", *arguments: str) -> None:
+        environment = os.environ | {"PYTHONHASHSEED": "0"}  # its messages list sets
         if first_on_path is not None:
             environment["PYTHONPATH"] = str(first_on_path)
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(HERE / program)],
+            [sys.executable, "-W", "ignore", str(HERE / program), *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -342,6 +342,21 @@ def test_rules_and_framework_accept_and_refuse_the_same(
         every = {finding.rule for finding, _ in findings if finding.kind is Kind.INVALID}
         explained = [name for name, (holds, _) in EXCEPTIONS.items() if holds(every, answer["message"] or "")]
         assert explained, (told, answer, refusing)
+
+
+@pytest.mark.parametrize("release", ["installed", OLDER])
+def test_the_classes_alone_say_what_the_whole_package_says(release: str) -> None:
+    place = None if release == "installed" else older_release()
+    whole, alone = Oracle(place), Oracle(place, "mcore_oracle.py", "classes")
+    try:
+        assert alone.version == whole.version
+        for base in BASES[::3]:
+            for path, value in PAIRS:
+                fields = as_fields(base | {path: value})
+                assert alone.ask(fields) == whole.ask(fields), fields
+    finally:
+        whole.close()
+        alone.close()
 
 
 LAYOUT_RULES = {"world-size", "world-size-experts", "vpp-needs-pp", "layers-pipeline", "batch-divides"}
