@@ -3,8 +3,13 @@
     python benchmarks/plan.py [--hydra-points 100]
 
 The command is a user's (`-m … dry_run=true --json`), once with nothing known and nothing cached, once with a result for
-every valid trial. Memory is the largest of the process and of the validator that it starts, and both together. Hydra's
-multirun takes minutes for the whole grid, so by default it runs some of its points and the total is that, scaled up;
+every valid trial. Memory is the largest that the process and the validator that it starts had at one instant, sampled
+every 20 ms: `pss_mb` counts a page that several processes map once (shared among all processes of the machine, so that
+other programs with the same libraries make it smaller), `rss_mb` counts it for each of them. `own_mb` and
+`validator_mb` are the kernel's own high-water marks of each process, wherever they fell.
+
+Cost per further candidate is the difference between grids of 500, 2,000 and 8,000 candidates. Hydra's multirun takes
+minutes for the whole grid, so by default it runs some of its points and the total is that, scaled up;
 `--hydra-points 2000` runs it whole. Prints one JSON line.
 """
 
@@ -25,7 +30,7 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL, WHOLE = 500, 2000
+SMALL, WHOLE, LARGE = 500, 2000, 8000
 MODULES = "[],[core_attn],[mla_up_proj],[mlp],[moe],[shared_experts],[layernorm],[core_attn,mlp],[mlp,moe],null"
 AXES = (
     f"recompute_modules={MODULES}",
@@ -59,6 +64,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="plan-") as folder:
         small = planned(Path(folder) / "small", SMALL)
         whole = planned(Path(folder) / "whole", WHOLE)
+        large = planned(Path(folder) / "large", LARGE)
         hydra = hydra_multirun(Path(folder) / "hydra", given.hydra_points)
     print(
         json.dumps(
@@ -67,6 +73,11 @@ def main() -> None:
                 "goal": {"seconds": 10, "megabytes": 400},
                 "whole": whole,
                 "small": small,
+                "large": large,
+                "ms_per_further_candidate": {
+                    which: {"to_2000": further(small, whole, which), "to_8000": further(whole, large, which)}
+                    for which in ("first", "second")
+                },
                 "hydra_multirun": hydra,
                 "times_faster_first": round(hydra["ms_per_candidate"] / whole["first"]["ms_per_candidate"], 1),
                 "cores": os.cpu_count(),
@@ -88,11 +99,17 @@ def planned(folder: Path, points: int) -> dict[str, Any]:
     return {"candidates": points, "counts": plan["counts"], "first": first, "second": second}
 
 
+def further(less: dict[str, Any], more: dict[str, Any], which: str) -> float:
+    """Milliseconds of each candidate that the larger grid has more: what start-up takes is in neither."""
+    seconds = more[which]["seconds"] - less[which]["seconds"]
+    return round(seconds * 1e3 / (more["candidates"] - less["candidates"]), 2)
+
+
 def grid(points: int) -> list[str]:
-    """Axes with that many points: the whole, or a quarter of it with one parallelism."""
-    if points == WHOLE:
-        return list(AXES)
-    return ["parallelism=two_stages" if axis.startswith("parallelism") else axis for axis in AXES]
+    """Axes with that many points: the whole, a quarter of it with one parallelism, or four of it with four seeds."""
+    if points == SMALL:
+        return ["parallelism=two_stages" if axis.startswith("parallelism") else axis for axis in AXES]
+    return [*AXES, *(["training.seed=1,2,3,4"] if points == LARGE else [])]
 
 
 def command(folder: Path, overrides: list[str]) -> dict[str, Any]:
@@ -120,31 +137,54 @@ def command(folder: Path, overrides: list[str]) -> dict[str, Any]:
 
 
 class Memory:
-    """The largest resident memory of a process, of the processes that it starts, and of all at one time, in MB."""
+    """The memory of a process and of those that it starts, sampled until it ends."""
 
     def __init__(self, pid: int) -> None:
-        self.own = self.child = self.together = 0
         self._process = psutil.Process(pid)
+        self._pss = self._rss = 0
+        self._high: dict[int, int] = {}
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def peaks(self) -> dict[str, int]:
+        """In MB: all of them at one instant, and each by itself."""
         self._thread.join(timeout=5)
-        found = {"own_mb": self.own, "validator_mb": self.child, "together_mb": self.together}
+        children = [high for pid, high in self._high.items() if pid != self._process.pid]
+        found = {
+            "pss_mb": self._pss,
+            "rss_mb": self._rss,
+            "own_mb": self._high.get(self._process.pid, 0),
+            "validator_mb": max(children, default=0),
+        }
         return {name: round(value / 1e6) for name, value in found.items()}
 
     def _watch(self) -> None:
-        while self._process.is_running():
+        while True:
             try:
-                own = self._process.memory_info().rss
-                children = [child.memory_info().rss for child in self._process.children(recursive=True)]
-            except psutil.Error:
+                tree = [self._process, *self._process.children(recursive=True)]
+                together = [self._sample(process.pid) for process in tree]
+            except (psutil.Error, OSError):
+                if not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE:
+                    return
+                continue
+            if not together[0][0]:
                 return
-            if not own:
-                return
-            self.own, self.child = max(self.own, own), max([self.child, *children])
-            self.together = max(self.together, own + sum(children))
+            self._pss = max(self._pss, sum(pss for pss, _ in together))
+            self._rss = max(self._rss, sum(rss for _, rss in together))
             time.sleep(0.02)
+
+    def _sample(self, pid: int) -> tuple[int, int]:
+        """Pss and Rss in bytes; of a process that has just ended, 0."""
+        rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
+        high = _kilobytes(Path(f"/proc/{pid}/status")).get("VmHWM", 0)
+        self._high[pid] = max(self._high.get(pid, 0), high)
+        return rollup.get("Pss", 0), rollup.get("Rss", 0)
+
+
+def _kilobytes(path: Path) -> dict[str, int]:
+    """The lines `Name:  123 kB` of a file of /proc, in bytes."""
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
 def cpu_seconds() -> float:
