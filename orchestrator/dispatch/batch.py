@@ -34,9 +34,9 @@ class Ask:
     repeat: int = 0
 
     @classmethod
-    def of(cls, planned: PlannedTrial, recipe_digest: str | None = None) -> Ask:
-        """What planning decided; the recipe's digest belongs to the identity of a control added for it."""
-        return cls(planned.trial, Candidate(planned.name, planned.request, recipe_digest), planned.repeat)
+    def of(cls, planned: PlannedTrial) -> Ask:
+        """What planning decided."""
+        return cls(planned.trial, Candidate(planned.name, planned.request), planned.repeat)
 
 
 @dataclass(frozen=True)

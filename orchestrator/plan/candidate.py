@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, TypeGuard
 
 from orchestrator.config.schema import RECOMPUTE_KEYS as RECOMPUTE_KEYS
+from orchestrator.plan.recipe import recipe_digest
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 
 REQUEST_DIGITS = 14
@@ -35,8 +36,6 @@ class Candidate:
     name: str
     request: Mapping[str, Any]
     """As composed: plain JSON values, every group resolved."""
-    recipe_digest: str | None = None
-    """SHA-256 of the recipe's file, where there is one that this machine can read."""
 
     @property
     def trainer(self) -> str:
@@ -45,7 +44,7 @@ class Candidate:
     @cached_property
     def asked(self) -> str:
         """What identifies the candidate, as text; the request must not be changed after this was read."""
-        return canonical([_IDENTITY, normalise(self.request), self.recipe_digest])
+        return canonical([_IDENTITY, normalise(self.request), recipe_digest(self.request)])
 
     @property
     def is_control(self) -> bool:

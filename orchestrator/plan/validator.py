@@ -10,14 +10,15 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate, canonical, trial_config
 from orchestrator.plan.installation import Installation, installation_of
+from orchestrator.plan.recipe import recipe_digest
 from orchestrator.plan.subject import world_size_of
 from orchestrator.plan.verdict import Revision, Verdict, revision_of
 from orchestrator.predict.fields import READ
@@ -29,6 +30,26 @@ RESOLVER = "orchestrator.trial.bridge.resolve"
 START_SECONDS = 120.0
 SECONDS_EACH = 0.25
 _CRASHES = 3
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that answered questions: what it printed, and how it ended."""
+
+    output: str
+    reason: str
+
+
+class Elsewhere(Protocol):
+    """Another machine, where recipes can be built that cannot be here. Equal ones are asked together."""
+
+    def __hash__(self) -> int: ...
+
+    def key(self) -> str:
+        """Changes whenever it could answer otherwise; names the file in which its answers are kept."""
+
+    def ask(self, questions: str, module: str, count: int) -> Ended:
+        """Run the module there on these lines."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,7 @@ def validate(
     candidates: Sequence[Candidate],
     installation: Installation | None = None,
     *,
+    elsewhere: Callable[[Mapping[str, Any]], Elsewhere | None] = lambda request: None,
     cache_dir: Path | None = None,
     timeout: float | None = None,
 ) -> Validation:
@@ -65,6 +87,8 @@ def validate(
 
     Args:
         installation: who is asked about all of them; by default whatever each request pins, else what is installed.
+        elsewhere: finds, for a request, where to ask a recipe that leaves the number of ranks open and that cannot be
+            built here; None for nowhere.
         cache_dir: where answers are kept; None uses the user's cache folder.
         timeout: seconds for one process; by default two minutes for its imports and 0.25 s a configuration.
 
@@ -75,7 +99,7 @@ def validate(
     software: Mapping[str, Any] = {}
     notes: list[str] = []
     asked = 0
-    for (place, doubt, module), indices in _by_installation(candidates, installation).items():
+    for (place, doubt, module), indices in _by_place(candidates, installation, elsewhere).items():
         answers = _validate([candidates[index] for index in indices], place, module, folder, timeout)
         for index, verdict in zip(indices, answers.verdicts, strict=True):
             verdicts[index] = _doubted(verdict, doubt)
@@ -86,17 +110,23 @@ def validate(
     return Validation(tuple(verdicts), software, tuple(notes), asked)
 
 
-def _by_installation(
-    candidates: Sequence[Candidate], installation: Installation | None
-) -> dict[tuple[Installation, str | None, str], list[int]]:
-    groups: dict[tuple[Installation, str | None, str], list[int]] = {}
+def _by_place(
+    candidates: Sequence[Candidate],
+    installation: Installation | None,
+    elsewhere: Callable[[Mapping[str, Any]], Elsewhere | None],
+) -> dict[tuple[Installation | Elsewhere, str | None, str], list[int]]:
+    groups: dict[tuple[Installation | Elsewhere, str | None, str], list[int]] = {}
     bridges: dict[Installation, bool] = {}
     for index, candidate in enumerate(candidates):
         place, doubt = (installation, None) if installation is not None else installation_of(candidate.request)
         if candidate.trainer == "bridge" and place not in bridges:
             bridges[place] = place.has_bridge()
         module = RESOLVER if candidate.trainer == "bridge" and bridges[place] else MODULE
-        groups.setdefault((place, doubt, module), []).append(index)
+        chosen: tuple[Installation | Elsewhere, str | None, str] = (place, doubt, module)
+        if candidate.trainer == "bridge" and not bridges[place] and world_size_of(candidate.request) is None:
+            other = elsewhere(candidate.request)
+            chosen = chosen if other is None else (other, None, RESOLVER)
+        groups.setdefault(chosen, []).append(index)
     return groups
 
 
@@ -107,15 +137,19 @@ def _doubted(verdict: Verdict | None, doubt: str | None) -> Verdict | None:
 
 
 def _validate(
-    candidates: Sequence[Candidate], installation: Installation, module: str, cache_dir: Path, timeout: float | None
+    candidates: Sequence[Candidate],
+    place: Installation | Elsewhere,
+    module: str,
+    cache_dir: Path,
+    timeout: float | None,
 ) -> Validation:
     digests = [_digest(candidate, module) for candidate in candidates]
     questions = dict(zip(digests, candidates, strict=True))
-    cache = Answers.open(cache_dir, installation.key())
+    cache = Answers.open(cache_dir, place.key())
     missing = {digest: candidate for digest, candidate in questions.items() if digest not in cache.by_digest}
     notes: list[str] = []
     if missing:
-        notes += _ask(missing, installation, module, cache, timeout)
+        notes += _ask(missing, place, module, cache, timeout)
         notes += cache.save()
     return Validation(tuple(map(cache.verdict, digests)), cache.software, tuple(notes), asked=len(missing))
 
@@ -128,14 +162,18 @@ def default_cache_dir() -> Path:
 
 
 def _ask(
-    missing: Mapping[str, Candidate], installation: Installation, module: str, cache: Answers, timeout: float | None
+    missing: Mapping[str, Candidate],
+    place: Installation | Elsewhere,
+    module: str,
+    cache: Answers,
+    timeout: float | None,
 ) -> list[str]:
     """Fill the cache with answers; a candidate on which the process dies has none, and the rest is asked again."""
     waiting = dict(missing)
     notes: list[str] = []
     for _ in range(_CRASHES):
         before = len(waiting)
-        ended = _run(waiting, installation, module, timeout)
+        ended = _run(waiting, place, module, timeout)
         for digest, answer in _answers(ended.output):
             if waiting.pop(digest, None) is not None:
                 cache.add(digest, answer)
@@ -150,33 +188,31 @@ def _ask(
     return [*notes, f"{len(waiting)} configurations were not checked by the framework, after {_CRASHES} such ends"]
 
 
-@dataclass(frozen=True)
-class _Ended:
-    output: str
-    reason: str
-
-
-def _run(waiting: Mapping[str, Candidate], installation: Installation, module: str, timeout: float | None) -> _Ended:
+def _run(
+    waiting: Mapping[str, Candidate], place: Installation | Elsewhere, module: str, timeout: float | None
+) -> Ended:
     lines = "".join(_question(digest, candidate) + "\n" for digest, candidate in waiting.items())
+    if not isinstance(place, Installation):
+        return place.ask(lines, module, len(waiting))
     limit = timeout if timeout is not None else START_SECONDS + SECONDS_EACH * len(waiting)
     try:
         ended = subprocess.run(
-            [installation.python, "-W", "ignore", "-m", module],
+            [place.python, "-W", "ignore", "-m", module],
             input=lines,
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            env=installation.environment(),
+            env=place.environment(),
             timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired as late:
         output = late.output.decode(errors="replace") if isinstance(late.output, bytes) else (late.output or "")
-        return _Ended(output, f"it took longer than {limit:.0f} s")
+        return Ended(output, f"it took longer than {limit:.0f} s")
     except OSError as error:
-        return _Ended("", f"{installation.python} could not be started ({error.strerror or error})")
+        return Ended("", f"{place.python} could not be started ({error.strerror or error})")
     last = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
-    return _Ended(ended.stdout, f"exit status {ended.returncode}, {redact_text(last.strip())[:300]}")
+    return Ended(ended.stdout, f"exit status {ended.returncode}, {redact_text(last.strip())[:300]}")
 
 
 def _question(digest: str, candidate: Candidate) -> str:
@@ -205,4 +241,5 @@ def _digest(candidate: Candidate, module: str) -> str:
     asked = [module, candidate.trainer, trial_config(candidate.request), world_size_of(candidate.request)]
     if module == RESOLVER:  # a release that predicts from more settings asks again
         asked.append({section: sorted(names) for section, names in READ.items()} | {"estimate": ["bytes"]})
+        asked.append(recipe_digest(candidate.request))
     return hashlib.sha256(canonical(asked).encode()).hexdigest()[:32]

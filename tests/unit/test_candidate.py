@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,9 +123,49 @@ def test_two_spellings_of_a_pipeline_layout_are_one() -> None:
     assert identity(changed("parallelism.layout", "Ett|ttL")) != identity(changed("parallelism.layout", "Et|tttL"))
 
 
-def test_repeats_and_recipe_files_are_trials_of_their_own() -> None:
-    with_recipe = trial_id(Candidate("any", REQUEST, recipe_digest="00"))
-    assert len({identity(REQUEST), identity(REQUEST, 1), with_recipe}) == 3
+def test_each_repeat_is_a_trial_of_its_own() -> None:
+    assert identity(REQUEST) != identity(REQUEST, 1)
+
+
+def of_recipe(name: str, **revisions: str) -> dict[str, Any]:
+    return changed("model.recipe", name) | {"revisions": revisions}
+
+
+def test_an_edited_recipe_is_another_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "ours").mkdir()
+    file = tmp_path / "ours" / "recipes.py"
+    asked = of_recipe("ours.recipes.small")
+    unread = identity(asked)
+    file.write_text("def small(): ...\n")
+    before = identity(asked)
+    file.write_text("def small(): return None\n")
+    assert len({unread, before, identity(asked)}) == 3
+    assert identity(of_recipe("ours.recipes.small", bridge="abc")) != identity(of_recipe("ours.recipes.small"))
+
+
+def test_a_pinned_bridge_says_what_its_recipes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "megatron" / "bridge" / "recipes" / "no_such" / "small.py"
+    file.parent.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "megatron.bridge.recipes.no_such.small.config"
+    without = identity(of_recipe(name)), identity(of_recipe(name, bridge="abc"))
+    file.write_text("def config(): ...\n")
+    assert identity(of_recipe(name)) != without[0]
+    assert identity(of_recipe(name, bridge="abc")) == without[1]
+
+
+def test_the_shapes_of_a_folder_are_part_of_a_trial(tmp_path: Path) -> None:
+    asked = changed("model.huggingface_config", str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    before = identity(asked)
+    (tmp_path / "config.json").write_text('{"hidden_size": 64}')
+    assert identity(asked) != before
+
+
+@pytest.mark.parametrize("name", ["", "a", "a.b", "..", "a b.c", "/etc/passwd", "x" * 5000 + ".y", "a.\0.b"])
+def test_a_recipe_that_names_no_file_is_no_error(name: str) -> None:
+    assert identity(of_recipe(name))
 
 
 def test_a_fingerprint_counts_only_where_nothing_is_pinned() -> None:
