@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from orchestrator.outcome.ended import finding_of_rank
+from orchestrator.outcome.ended import STALLED, finding_of_rank
 from orchestrator.outcome.evidence import (
     OTHER_HOST_SKEW,
     SAME_HOST_SKEW,
@@ -105,7 +105,7 @@ def _from_ranks(evidence: Evidence, findings: list[Finding]) -> Outcome | None:
     for group in (causes, waits):
         if group:
             earliest = min(group, key=lambda finding: (finding.at, finding.weight, finding.rank))
-            if earliest.cause is Cause.HANG and group is waits:
+            if STALLED in earliest.rules:
                 return _outcome_of_hang(evidence)
             return _outcome_of_first(earliest, group, findings)
     return None
@@ -125,7 +125,7 @@ def _outcome_of_hang(evidence: Evidence) -> Outcome:
         rank=culprit.ranks[0] if culprit.ranks else None,
         also_ranks=tuple(sorted(culprit.ranks[1:])),
         iteration=min(halt.completed for halt in named),
-        rules=("rank.stalled", culprit.rule),
+        rules=(STALLED, culprit.rule),
         lines=culprit.lines,
     )
 

@@ -22,6 +22,7 @@ from orchestrator.records.rank import (
 )
 from orchestrator.vocabulary import Cause, Stage
 
+STALLED = "rank.stalled"
 _TOLD_TO_END = frozenset({"KeyboardInterrupt", "SystemExit"})
 
 
@@ -69,8 +70,8 @@ def _hung(record: RankRecord) -> Finding:
     last = record.beacon
     said = f" in {last.stage}, microbatch {last.microbatch}" if last is not None else ""
     line = f"rank {record.rank} made no progress{said} until its supervisor ended it"
-    finding = _finding(record, Cause.HANG, Weight.WAITED, "rank.stalled", line)
-    # The rank that stopped first is the one that the others wait for.
+    finding = _finding(record, Cause.HANG, Weight.WAITED, STALLED, line)
+    # Before anything that the end of another rank made of it.
     return finding if last is None else replace(finding, at=last.at)
 
 

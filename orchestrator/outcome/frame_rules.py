@@ -272,7 +272,7 @@ PLACES = (
         "frame.hydra",
         Stage.VALIDATE,
         SourceFrame("/site-packages/hydra/_internal/config_loader_impl.py", "load_configuration"),
-        file=r"/(?:hydra|omegaconf)/(?!.*instantiate)",
+        file=r"/(?:hydra|omegaconf)/(?!main\.py|core/utils\.py|_internal/(?:utils|hydra)\.py|.*instantiate)",
     ),
     FrameRule(
         "frame.optimizer-build",

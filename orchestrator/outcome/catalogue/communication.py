@@ -56,14 +56,11 @@ COMMUNICATION_RULES = (
             "TCPStore",
             "client socket",
             "server socket",
-            "DistStoreError",
-            "DistNetworkError",
             "waiting for clients",
         ),
         r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
-        r"DistStoreError|DistNetworkError|setting up NCCL communicator and retrieving|"
-        r"Timed out initializing process group in store based barrier|"
-        r"TCPStore.*(?:fail|error|timed out|Broken|reset)|waiting for clients",
+        r"setting up NCCL communicator and retrieving|"
+        r"Timed out initializing process group in store based barrier|waiting for clients",
         "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
         "connect to "
         "(node01, 29500).",
@@ -73,13 +70,28 @@ COMMUNICATION_RULES = (
     Rule(
         "communication.connect",
         Cause.COMMUNICATION,
-        ("connectFullMesh", "Connection refused", "No route to host", "service not known", "Address already in use"),
-        r"Gloo connectFullMesh failed|(?<!MESSAGE_TASK_EXIT: )Connection refused|No route to host|"
-        r"Name or service not known|"
-        r"Address already in use",
+        ("connectFullMesh", "Address already in use", "Connection refused", "No route to host", "service not known"),
+        r"Gloo connectFullMesh failed|Address already in use|"
+        r"(?:\[c10d\]|socket|[Ss]tore|NCCL|MASTER_ADDR).*(?:Connection refused|No route to host|service not known)",
         "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
         weight=Weight.WAITED,
         stage=Stage.DISTRIBUTED_INIT,
+    ),
+    Rule(
+        "communication.unreachable",
+        Cause.COMMUNICATION,
+        (
+            "Connection refused",
+            "No route to host",
+            "service not known",
+            "DistStoreError",
+            "DistNetworkError",
+            "TCPStore",
+        ),
+        r"(?<!MESSAGE_TASK_EXIT: )Connection refused|No route to host|Name or service not known|"
+        r"Dist(?:Store|Network)Error|TCPStore.*(?:fail|error|timed out|Broken|reset)",
+        "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//2//cpu//0/2",
+        weight=Weight.WAITED,
     ),
     Rule(
         "communication.nccl",

@@ -126,8 +126,8 @@ GPU_RULES = (
     Rule(
         "gpu.busy",
         Cause.SHARED_GPU,
-        ("devices are busy or unavailable", "held by another process", "DevicesUnavailable"),
-        r"all CUDA-capable devices are busy or unavailable|cudaErrorDevicesUnavailable|"
+        ("busy or unavailable", "held by another process", "DevicesUnavailable"),
+        r"CUDA-capable device\S* \S+ busy or unavailable|cudaErrorDevicesUnavailable|"
         r"memory is (?:already )?(?:taken|held) by another process",
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
     ),

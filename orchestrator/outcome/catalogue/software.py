@@ -42,11 +42,13 @@ SOFTWARE_RULES = (
             "error: argument",
             "error: the following arguments",
             "error: ambiguous option",
-            "Could not override",
-            "Key '",
+            *("Could not override", "Key '", "Error merging '", "Error locating target", "Error instantiating"),
+            *("Could not find '", "Could not load '", "Primary config"),
         ),
         r"error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)|"
-        r"^Could not override '|^Key '\w+' (?:is not in struct|not in ')",
+        r"^Could not (?:override|load) '|^Key '[\w.]+' (?:is not in struct|not in ')|"
+        r"Error merging '[^']+' with schema|"
+        r"Error (?:locating target|instantiating) '|Could not find '[\w/.]+/[\w/.]+'$|Primary config .* not found",
         "pretrain_gpt.py: error: unrecognized arguments: --recompute-module core_attn",
         stage=Stage.VALIDATE,
     ),
@@ -155,42 +157,30 @@ SOFTWARE_RULES = (
         "software.dataset",
         Cause.DATA,
         (
-            ".idx",
-            "DatasetNotFoundError",
-            "DataFilesNotFoundError",
-            "DatasetGenerationError",
-            "RepositoryNotFoundError",
-            "LocalEntryNotFoundError",
-            "GatedRepoError",
-            "OfflineModeIsEnabled",
-            "HFValidationError",
-            "JSONDecodeError",
-            "EntryNotFoundError",
-            "is not a local folder",
-            "couldn't connect to",
-            "load tokenizer for",
-            "UnpicklingError",
-            "BadZipFile",
+            *(".idx", ".bin", "DatasetNotFoundError", "DataFilesNotFoundError", "DatasetGenerationError"),
             "ArrowInvalid",
-            "SafetensorError",
-            "InvalidHeader",
-            "backend tokenizer",
-            "Unrecognized model in",
-            "Incorrect path_or_model_id",
-            "Repo id must",
-            "Ran out of input",
-            "UnicodeDecodeError",
-            "HeaderTooLarge",
         ),
         r"Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|DatasetNotFoundError|DataFilesNotFoundError|"
-        r"DatasetGenerationError|RepositoryNotFoundError|EntryNotFoundError|GatedRepoError|OfflineModeIsEnabled|"
-        r"We couldn't connect to|HFValidationError|JSONDecodeError|"
-        r"is not a local folder and is not a valid model identifier|Can't load tokenizer for|UnpicklingError|"
-        r"BadZipFile|"
-        r"ArrowInvalid|SafetensorError|instantiate the backend tokenizer|Unrecognized model in |"
-        r"Incorrect path_or_model_id|Repo id must|EOFError: Ran out of input|UnicodeDecodeError:",
+        r"DatasetGenerationError|ArrowInvalid",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_text_document.idx'",
         stage=Stage.DATA_BUILD,
+    ),
+    Rule(
+        "software.input",
+        Cause.DATA,
+        (
+            *("RepositoryNotFoundError", "EntryNotFoundError", "GatedRepoError", "OfflineModeIsEnabled"),
+            *("HFValidationError", "JSONDecodeError", "is not a local folder", "couldn't connect to"),
+            *("load tokenizer for", "backend tokenizer", "Unrecognized model in", "Incorrect path_or_model_id"),
+            *("Repo id must", "UnpicklingError", "BadZipFile", "SafetensorError", "Ran out of input"),
+            "UnicodeDecodeError",
+        ),
+        r"RepositoryNotFoundError|EntryNotFoundError|GatedRepoError|OfflineModeIsEnabled|We couldn't connect to|"
+        r"HFValidationError|JSONDecodeError|is not a local folder and is not a valid model identifier|"
+        r"Can't load tokenizer for|instantiate the backend tokenizer|Unrecognized model in |"
+        r"Incorrect path_or_model_id|Repo id must|UnpicklingError|BadZipFile|SafetensorError|"
+        r"EOFError: Ran out of input|UnicodeDecodeError:",
+        "OSError: Can't load tokenizer for '/models/llama'. If you were trying to load it from a hub, make sure ...",
     ),
     Rule(
         "software.file-absent",

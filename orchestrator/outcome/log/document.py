@@ -9,6 +9,8 @@ HEAD = 64 * 2**10
 _FEW = 2
 _TITLE = 2
 """What a title at the very beginning counts for."""
+_OPENING = 2**11
+"""Bytes in which a source file has its imports."""
 _DOCUMENT = re.compile(rb"^(?:#{2,6} \S|```|~~~|\|(?: ?:?-+:? ?\|)+ *\r?$)", re.MULTILINE)
 """Headings, fences and table rules of Markdown. A single # also begins comments, which logs repeat from scripts."""
 _SOURCE = re.compile(
@@ -26,6 +28,8 @@ _LOG = re.compile(
 def is_document(data: bytes) -> bool:
     """Whether the beginning of a file reads like Markdown or source code rather than like what a program printed."""
     head = data[:HEAD]
+    if len(_SOURCE.findall(head[:_OPENING])) > _FEW:
+        return True
     titled = _TITLE if head.startswith(b"# ") else 0
     marks = max(titled + len(_DOCUMENT.findall(head)), len(_SOURCE.findall(head)))
     return marks > _FEW and marks > len(_LOG.findall(head))

@@ -19,8 +19,11 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _HOST = r"(?:\d{1,3}(?:\.\d{1,3}){3}|[A-Za-z][\w-]*\d[\w-]*(?:\.[\w.-]+)?)"
 """An address, or a name of a node with a number in it, as pdsh puts it before every line."""
 _WRAPPINGS = (
-    ("[(<" + _DIGITS, rf"[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ :|,-]*(?:(?:stdout|stderr) [FP] )?"),
+    ("[(<" + _DIGITS, rf"[\[(<]?{_DATE}(?:Z|[+-]\d\d:?\d\d)?[\])>]?[ \t:|,-]*(?:(?:stdout|stderr) [FP] )?"),
     ("[IWEFC", rf"\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
+    (_DIGITS, r"\d{2,9} (?:\S*/)?\w+\.py:\d+\] ?"),
+    ("DIWEC", rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d\d-\d\d )?{_CLOCK} \[[\w./-]+:\d+\] ?"),
+    ("DIWEC", r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:(?=\S)"),
     ("[" + _DIGITS, rf"\[?{_CLOCK}\]?[ :|-]+"),
     ("[", r"\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
     (">", r"(?:> ?)+"),

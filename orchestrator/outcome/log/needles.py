@@ -13,7 +13,17 @@ from orchestrator.outcome.rule import any_of
 
 _CAPITAL = (
     *("Abort", "Assertion `", "BOOT_FAIL", "Broken pipe", "Bus error"),
-    *("CANCELLED", "CUBLAS_STATUS", "CUDNN_STATUS", "Cannot", "Caught signal", "Connection", "Cuda failure"),
+    *(
+        "CANCELLED",
+        "CUBLAS_STATUS",
+        "CUDNN_STATUS",
+        "Cannot",
+        "Caught signal",
+        "Connection",
+        "Could not",
+        "Key '",
+        "Cuda failure",
+    ),
     *("Current thread", "Did not get", "Disk quota", "ECC", "ERROR", "Error", "Exception", "Exit"),
     *(
         "FAILED",
@@ -55,6 +65,7 @@ SMALL = tuple(
         "command not found",
         ": nan",
         "│ /",
+        ".py in ",
     )
 )
 NUMBERS = (
@@ -68,7 +79,7 @@ WORTH_A_LOOK = re.compile(
         (
             *(needle for rule in (*RULES, *REMARK_RULES) for needle in rule.needles),
             *('File "', "File /", "Traceback", "most recent call first", "Exception", "Error", "Interrupt", "Exit"),
-            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "│ /"),
+            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "│ /", ".py in "),
         )
     )
 )

@@ -29,10 +29,13 @@ _TRAILING_LINES = 60
 
 _FILE = re.compile(r'^\s*(?:[|+] +)?File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
 _NOTEBOOK = re.compile(r"^\s*File (?P<file>/\S+?):(?P<line>\d+)(?:, in (?P<function>[\w.<>]+).*)?$")
-_BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
+_CELL = re.compile(r"^(?P<file>[/<]\S+) in (?P<function>[\w<>]+).*(?P<line>)$")
+_ARROW = re.compile(r"^-+> *\d+ (?P<code>.*)$")
+"""A frame, and the line of source it is at, as IPython prints them."""
+_BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in(?: +(?P<function>[\w<>]+))?)?\s*│?$")
 _BOXED_FILE = re.compile(r"^│ (?P<file>/\S+?\.py)\s*│?$")
 _BOXED_REST = re.compile(r"^│ :(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
-_BOXED_NAME = re.compile(r"^│ in (?P<function>[\w<>]+)\s*│?$")
+_BOXED_NAME = re.compile(r"^│ (?:in )?(?P<function>[\w<>]+)\s*│?$")
 _BOXED_CODE = re.compile(r"^│ +❱ +\d+ [│ ]*(?P<code>.*?)\s*│?$")
 _EXCEPTION = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|OutOfResources|Iteration)\w*"
@@ -125,7 +128,12 @@ class Story:
         stream.since_exception += 1
         stream.since_open += 1
         self._read_tables(log, stream)
-        frame = _FILE.match(log.text) or _NOTEBOOK.match(log.text)
+        frame = _FILE.match(log.text) or _NOTEBOOK.match(log.text) or _CELL.match(log.text)
+        arrow = _ARROW.match(log.text)
+        if arrow is not None and stream.frames:
+            stream.frames[-1] = replace(stream.frames[-1], code=arrow["code"].strip())
+            stream.expects_code = False
+            return
         if stream.expects_code:
             stream.expects_code = False
             if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
