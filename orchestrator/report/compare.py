@@ -14,6 +14,7 @@ from orchestrator.report.text import plain
 from orchestrator.vocabulary.units import GB, MB
 
 _DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
+LAST_ITERATION = "last iteration"
 NO_EFFECT = "no measurable effect"
 _LONGEST_REASON = 200
 _LONGEST_VALUE = 60
@@ -85,7 +86,7 @@ def _columns(unit: str) -> tuple[Column, ...]:
         Column(_DELTA_MEMORY, wrap=True),
         Column(_DELTA_TIME, wrap=True),
         Column("label", wrap=True),
-        Column("last iteration", right=True, spare=1),
+        Column(LAST_ITERATION, right=True, spare=1),
         Column(_DELTA_LOSS, right=True, spare=7),
     )
 

@@ -55,16 +55,22 @@ def plain_lines(table: Table) -> list[str]:
     return lines
 
 
+def said_columns(table: Table) -> Table:
+    """The table without the columns that may be spared and say nothing in any row."""
+    return _only(table, _saying(table))
+
+
+def without(table: Table, header: str) -> Table:
+    """The table without the columns of that header."""
+    return _only(table, [place for place, column in enumerate(table.columns) if column.header != header])
+
+
 def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
     """The table without columns that say nothing, or that a terminal of this width has no room for; the latter by name.
 
     Columns without a `spare` stay, however narrow the terminal.
     """
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if not column.spare or any(row[place] != ABSENT for row in table.rows)
-    ]
+    kept = _saying(table)
     dropped: list[int] = []
     while sum(_least_width(table, place) + _GAP for place in kept) > width:
         spare = max((table.columns[place].spare, place) for place in kept)
@@ -72,12 +78,23 @@ def fitted(table: Table, width: int) -> tuple[Table, list[str]]:
             break
         kept.remove(spare[1])
         dropped.append(spare[1])
-    narrow = replace(
+    return _only(table, kept), [table.columns[place].header for place in sorted(dropped)]
+
+
+def _saying(table: Table) -> list[int]:
+    return [
+        place
+        for place, column in enumerate(table.columns)
+        if not column.spare or any(row[place] != ABSENT for row in table.rows)
+    ]
+
+
+def _only(table: Table, kept: Sequence[int]) -> Table:
+    return replace(
         table,
         columns=tuple(table.columns[place] for place in kept),
         rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
-    return narrow, [table.columns[place].header for place in sorted(dropped)]
 
 
 def _least_width(table: Table, place: int) -> int:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import pytest
 import vl_convert
+from hypothesis import given
+from hypothesis import strategies as st
 from measured_rows import row
 from report_rows import GB, content
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.recommend import recommend
 from orchestrator.report.figures.frontier import frontier
+from orchestrator.report.figures.placement import NARROWEST, WIDEST, Mark, _around, _box, _meet, place
 from orchestrator.report.figures.stages import heat_map, history
 from orchestrator.report.figures.theme import DARK, LIGHT, coloured
 from orchestrator.vocabulary import Stage
@@ -57,6 +60,36 @@ def test_the_front_is_drawn_through_what_nothing_beats():
     (line,) = [layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line"]
     assert [point["name"] for point in line["data"]["values"]] == ["a", "[]"]
     assert {cells[0]: cells[-1] for cells in figure.table.rows} == {"[]": "yes", "a": "yes", "b": "no"}
+
+
+def test_what_has_no_step_time_stands_in_a_strip_of_its_own():
+    with_failures = chart([row(), row(["mlp"], step_ms=120.0), failed(1)])
+    (marks,) = [layer for layer in with_failures.spec["layer"] if layer.get("name") == "candidates"]
+    assert marks["encoding"]["x"]["scale"]["rangeMax"] == {"expr": "width - 28"}
+    texts = [layer for layer in with_failures.spec["layer"] if layer["data"]["values"][0].get("text") == "no step time"]
+    assert len(texts) == 2
+    without = chart([row(), row(["mlp"], step_ms=120.0)])
+    assert "no step time" not in str(without.spec)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(1, 40), st.booleans()), min_size=1, max_size=25)
+)
+def test_names_in_the_scatter_cover_neither_marks_nor_each_other(points):
+    marks = [Mark(x, y, f"{number:0{long}d}", must) for number, (x, y, long, must) in enumerate(points)]
+    marks = list({mark.name: mark for mark in marks}.values())
+    spots = place(marks, marks, 340.0, lines=[(0.0, 0.5, 1.0, 0.5)])
+    assert {mark.name for mark in marks if mark.must} <= set(spots)
+    for width in (NARROWEST, WIDEST):
+        free = [
+            (mark, _box(mark, spots[mark.name], width, 340.0)) for mark in marks if mark.name in spots and not mark.must
+        ]
+        kept = [_box(mark, spots[mark.name], width, 340.0) for mark in marks if mark.name in spots and mark.must]
+        for number, (_, box) in enumerate(free):
+            assert box[0] >= 0
+            assert box[2] <= width
+            others = [other for _, other in free[:number]] + kept + [_around(one, width, 340.0) for one in marks]
+            assert not any(_meet(box, other) for other in others)
 
 
 def test_sizes_below_a_gigabyte_are_in_megabytes():

@@ -16,11 +16,15 @@ from report_rows import GB, content
 
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables
+from orchestrator.records.rank import IterationRecord, StageMemory
 from orchestrator.report.figures.frontier import kind_of
+from orchestrator.report.figures.stages import history
 from orchestrator.report.page import matrix as matrix_module
 from orchestrator.report.page import trials
 from orchestrator.report.page.markdown import pictures, report_markdown
 from orchestrator.report.page.page import html
+from orchestrator.report.page.unmeasured import gaps
+from orchestrator.store.memory_map import Executed
 from orchestrator.vocabulary import Stage
 
 HOSTILE = [
@@ -94,9 +98,13 @@ def study():
 
 def test_the_decision_answers_what_to_set_what_it_costs_and_why_the_runner_up_lost():
     text = Page(html(content(study(), target_gb=60))).text
-    assert "Use this setting moe It is the fastest candidate that passed with every rank at or below 60.000 GB" in text
+    assert (
+        "Use this setting moe It is the fastest of the 2 candidates that passed with every rank at or below 60.000 GB"
+        in text
+    )
     assert "50.000 GB on rank 1, in forward" in text
-    assert "Time against the control +10.00%" in text
+    assert "Time against the control +10.00% noise ±0.68%" in text
+    assert "Room below the target 10.000 GB" in text
     assert "Runner-up mlp : fits, but its step takes 10.00 ms longer (+9.09%)" in text
     assert "Why not recompute nothing? [] : peak 80.000 GB on rank 1 is over 60.000 GB" in text
     assert 'cfg.model.recompute_modules = ["moe"]' in text
@@ -107,6 +115,90 @@ def test_where_nothing_qualifies_the_page_says_so_and_names_no_setting():
     text = Page(html(content(study(), target_gb=10))).text
     assert "Nothing qualifies: no candidate passed within 10.000 GB on every rank" in text
     assert "Use this setting" not in text
+
+
+def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
+    rows = [
+        row(peak=80 * GB, step_scatter_ms=9.0),
+        row(["moe"], peak=50 * GB, step_ms=106.0, step_scatter_ms=9.0),
+        row(["layernorm", "moe"], peak=49 * GB, step_ms=108.0, step_scatter_ms=9.0),
+        row(["mlp"], peak=49 * GB, step_ms=109.0, step_scatter_ms=9.0),
+    ]
+    made = content(rows, target_gb=60)
+    text = Page(html(made)).text
+    assert "Its step time is the smallest of the 3 candidates that passed with every rank at or below 60.000 GB" in text
+    assert (
+        "the fastest" not in text[text.index("Use this setting") : text.index("What to set")].split("Not the only")[0]
+    )
+    assert "does not tell it from layernorm, moe mlp . Which of these is fastest is chance" in text
+    assert "Runner-up layernorm, moe : fits, but its step takes 2.00 ms longer (+1.89%), inside the noise of" in text
+    assert "Time against the control +6.00% no measurable effect: with noise of ±12.37%, anything from -6.37%" in text
+    assert '<code class="name">layernorm, moe</code>' in html(made)
+    markdown = report_markdown(made, compare(rows), {})
+    assert "does not tell it from `layernorm, moe`, `mlp`: which of these is fastest is chance" in markdown
+    assert markdown.count("is chance") == 1
+
+
+def test_a_candidate_of_several_runs_has_one_peak_on_the_whole_page():
+    runs = [row(peak=size, trial=f"c{number}", attempt=f"00{number}") for number, size in ((1, 60 * GB), (2, 61 * GB))]
+    made = content([*runs, row(["moe"], peak=50 * GB, step_ms=140.0)])
+    page = Page(html(made))
+    (section,) = made.sections
+    assert section.decision.facts[0].value.startswith("61.000 GB")
+    assert "the largest of 2 runs" in section.decision.facts[0].beside
+    assert section.table.rows[0][1] == "61.000"
+    assert section.shown[0].place.startswith("peak 61.000 GB")
+    assert "60.000" not in page.text
+    assert "several runs: the largest peak and the median step time of [] (2 runs)" in page.text
+
+
+def test_where_recording_paused_the_chart_goes_on_with_the_runs_maximum_and_the_page_says_so():
+    made = content([row(), row(["moe"])])
+    comparison = compare([row(), row(["moe"])])
+    executed = {
+        (line.decided.trial, "001"): Executed(number, "/r", (), None)
+        for number, line in enumerate(comparison.groups[0].lines)
+    }
+    counted = [StageMemory(Stage.FORWARD, 1, None)]
+    iterations = [
+        IterationRecord(
+            number,
+            10.0,
+            peak_allocated=5 * GB,
+            stages=[StageMemory(Stage.FORWARD, 1, number * GB)] if number < 4 else counted,
+        )
+        for number in range(1, 9)
+    ]
+    memory = trials.Memory(executed, {}, dict.fromkeys(range(2), iterations))
+    (entries,) = trials.shown_lines(comparison.groups, [], memory)
+    assert entries[0].unrecorded == ((4, 8),)
+    assert (
+        "Recording by stage paused in iterations 4 to 8. The dashed line is the run's maximum so far"
+        in entries[0].history_about
+    )
+    (gap,) = [gap for gap in gaps(comparison, [entries], [[]], target_known=True) if "recording paused" in gap.what]
+    assert (gap.what, gap.names) == (
+        "Peaks by stage in iterations 4 to 8: recording paused there, only maxima are known.",
+        ("[]", "moe"),
+    )
+    drawn = history("h", "h", entries[0].history)
+    assert [value["iteration"] for value in drawn.spec["data"]["values"] if value["stage"] == "run so far"] == list(
+        range(1, 9)
+    )
+    assert made.sections[0].shown[0].unrecorded == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (((6, 10),), "iterations 6 to 10"),
+        (((7, 7),), "iteration 7"),
+        (((2, 2), (4, 4), (6, 8)), "iterations 2, 4 and 6 to 8"),
+        (tuple((number, number) for number in range(2, 44, 2)), "21 iterations between 2 and 42"),
+    ],
+)
+def test_runs_of_iterations_are_said_in_few_words(found, text):
+    assert trials.spans(found) == text
 
 
 def test_each_failure_has_its_place_and_its_deciding_lines():

@@ -41,7 +41,12 @@ def forecast(name: str, title: str, found: Sequence[Predicted]) -> Figure:
         Column("predicted vs measured", right=True),
     )
     y = {"field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 160}}
-    x = {"type": "quantitative", "title": f"peak allocated, hottest rank ({unit})", "scale": {"zero": False}}
+    x = {
+        "type": "quantitative",
+        "title": f"peak allocated, hottest rank ({unit})",
+        "scale": {"zero": False},
+        "axis": {"tickCount": {"expr": "ceil(width / 80)"}},
+    }
     tooltip = [
         {"field": "name", "title": "candidate"},
         *(

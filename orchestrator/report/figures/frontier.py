@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from orchestrator.analysis.comparison import Group, Line
 from orchestrator.analysis.recommend import Recommendation
 from orchestrator.report.compare import delta_text, group_title
+from orchestrator.report.figures import placement
+from orchestrator.report.figures.axes import FIRST_SLOT, SLOT, Axes, axes_of
 from orchestrator.report.figures.figure import Figure
 from orchestrator.report.figures.theme import css
 from orchestrator.report.table import ABSENT, Column, Table
@@ -26,11 +29,10 @@ CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN = (
 )
 KINDS = (CHOSEN, CONTROL, PASSED, MEMORY, FAILED, REFUSED, UNKNOWN)
 COLOURS = ("chosen", "control", "passed", "memory", "failed", "rejected", "rejected")
+_FOREMOST = (CHOSEN, CONTROL)
 _SHAPES = ("diamond", "square", "circle", "cross", "triangle-down", "triangle-up", "triangle-right")
-_HEIGHT, _HEIGHT_WITHOUT_TIMES = 340, 200
-_MOST_NAMED = 12
-_LINES = (-10, 13, -23, 26)
-"""Pixels from a mark to its name: names of near marks take turns."""
+_MOST_NAMED = 40
+"""Marks up to which each is named where there is room; beyond, the choice, the control and the Pareto front are."""
 _CLOSE = 0.05
 """Failures nearer than this share of the height stand beside each other."""
 
@@ -66,18 +68,20 @@ def frontier(answer: Recommendation, name: str = "frontier") -> Figure:
     ]
     limit = None if answer.pick.limit is None else answer.pick.limit / size
     timed = [point for point in points if point["step"] is not None]
+    stopped = [point for point in points if point["step"] is None]
     kinds = [kind for kind in KINDS if any(point["kind"] == kind for point in points)]
+    axes = axes_of(points, limit, unit)
     layers = [
-        *([_front(front)] if len(front) > 1 else []),
-        *(_target(limit, unit) if limit is not None else []),
-        _edge_line(),
-        *([_marks(timed, unit, kinds)] if timed else []),
-        *_names(timed, unit),
-        _stopped([point for point in points if point["step"] is None and point["peak"] is not None], unit, kinds),
-        _stopped([point for point in points if point["step"] is None and point["peak"] is None], unit, kinds),
+        *([_front(front, axes)] if len(front) > 1 else []),
+        *(_target(limit, unit, axes) if limit is not None else []),
+        *(_edge(axes) if stopped and timed else []),
+        *([_marks(timed, unit, kinds, axes)] if timed else []),
+        *_names(timed, front, limit, axes),
+        _stopped([point for point in stopped if point["peak"] is not None], unit, kinds, axes),
+        _stopped([point for point in stopped if point["peak"] is None], unit, kinds, axes),
     ]
     spec = {
-        "height": _HEIGHT if timed else _HEIGHT_WITHOUT_TIMES,
+        "height": axes.height,
         "params": [{"name": "query", "value": ""}, {"name": "kind", "value": ""}],
         "layer": [layer for layer in layers if layer is not None],
         "resolve": {"scale": {"color": "shared", "shape": "shared"}},
@@ -156,24 +160,6 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _y(unit: str) -> dict[str, Any]:
-    return {
-        "field": "peak",
-        "type": "quantitative",
-        "title": f"peak allocated, hottest rank ({unit})",
-        "scale": {"zero": False, "padding": 24},
-    }
-
-
-def _x() -> dict[str, Any]:
-    return {
-        "field": "step",
-        "type": "quantitative",
-        "title": "step time (ms)",
-        "scale": {"zero": False, "padding": 40},
-    }
-
-
 def _tooltip(unit: str) -> list[dict[str, Any]]:
     return [
         {"field": "name", "title": "candidate"},
@@ -214,56 +200,72 @@ def _looks(unit: str, kinds: list[str]) -> dict[str, Any]:
     }
 
 
-def _marks(points: list[dict[str, Any]], unit: str, kinds: list[str]) -> dict[str, Any]:
+def _marks(points: list[dict[str, Any]], unit: str, kinds: list[str], axes: Axes) -> dict[str, Any]:
     return {
         "name": "candidates",
         "data": {"values": points},
         "transform": [_FILTER],
         "mark": {"type": "point", "filled": True, "size": 120, "opacity": 0.95},
-        "encoding": {"x": _x(), "y": _y(unit), **_looks(unit, kinds)},
+        "encoding": {"x": axes.x, "y": axes.y, **_looks(unit, kinds)},
     }
 
 
-def _names(points: list[dict[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Names of the few that matter; all, where there are few."""
-    shown = points if len(points) <= _MOST_NAMED else [point for point in points if point["kind"] in (CHOSEN, CONTROL)]
-    if not shown:
-        return []
-    steps, peaks = [point["step"] for point in points], [point["peak"] or 0.0 for point in points]
-    middle, width = (min(steps) + max(steps)) / 2, max(steps) - min(steps) or 1.0
-    height = max(peaks) - min(peaks) or 1.0
-    placed: list[tuple[float, float]] = []
-    by_place: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for point in sorted(shown, key=lambda one: one["step"]):
-        x, y = (point["step"] - min(steps)) / width, ((point["peak"] or 0.0) - min(peaks)) / height
-        near = sum(abs(x - other[0]) < 0.2 and abs(y - other[1]) < 0.06 for other in placed)
-        placed.append((x, y))
-        align = "left" if point["step"] <= middle else "right"
-        by_place.setdefault((align, _LINES[near % len(_LINES)]), []).append(point)
-    return [
-        {
-            "data": {"values": chosen},
-            "transform": [_FILTER],
-            "mark": {
-                "type": "text",
-                "align": align,
-                "dx": 9 if align == "left" else -9,
-                "dy": dy,
-                "limit": 200,
-                "fontSize": 11,
-                "color": css("ink"),
-            },
-            "encoding": {"x": _x(), "y": _y(unit), "text": {"field": "name"}},
-        }
-        for (align, dy), chosen in sorted(by_place.items())
+def _names(
+    points: list[dict[str, Any]], front: list[dict[str, Any]], limit: float | None, axes: Axes
+) -> list[dict[str, Any]]:
+    """Names where there is room for them; every mark has its own under the mouse and in the table."""
+    measured = [point for point in points if point["peak"] is not None]
+    width = placement.NARROWEST
+    marks = [
+        placement.Mark(axes.right(one["step"], width), axes.down(one["peak"]), one["name"], one["kind"] in _FOREMOST)
+        for one in measured
     ]
+    asked = [
+        mark
+        for mark, point in zip(marks, measured, strict=True)
+        if len(measured) <= _MOST_NAMED or mark.must or point["front"]
+    ]
+    corners = [(axes.right(one["step"], width), axes.down(one["peak"])) for one in front]
+    lines = [(x, y, later, y) for (x, y), (later, _) in pairwise(sorted(corners))]
+    lines += [(later, y, later, below) for (_, y), (later, below) in pairwise(sorted(corners))]
+    taken = []
+    if limit is not None:
+        lines.append((0.0, axes.down(limit), 1.0, axes.down(limit)))
+        taken.append((0.0, axes.down(limit) * axes.height - 16, 130.0, axes.down(limit) * axes.height))
+    spots = placement.place(marks, asked, axes.height, lines=lines, taken=taken)
+    by_spot: dict[tuple[placement.Spot, bool], list[dict[str, Any]]] = {}
+    for point in measured:
+        spot = spots.get(point["name"])
+        if spot is not None:
+            by_spot.setdefault((spot, point["kind"] in _FOREMOST), []).append(point)
+    return [_text(spot, foremost, chosen, axes) for (spot, foremost), chosen in by_spot.items()]
 
 
-def _stopped(points: list[dict[str, Any]], unit: str, kinds: list[str]) -> dict[str, Any] | None:
+def _text(spot: placement.Spot, foremost: bool, points: list[dict[str, Any]], axes: Axes) -> dict[str, Any]:
+    shown = {} if foremost else {"opacity": {"expr": f"width < {placement.NARROWEST} ? 0 : 1"}}
+    return {
+        "data": {"values": points},
+        "transform": [_FILTER],
+        "mark": {
+            "type": "text",
+            "align": spot.align,
+            "baseline": "middle",
+            "dx": spot.dx,
+            "dy": spot.dy,
+            "limit": placement.LONGEST,
+            "fontSize": placement.FONT,
+            "color": css("ink"),
+            **shown,
+        },
+        "encoding": {"x": axes.x, "y": axes.y, "text": {"field": "name"}},
+    }
+
+
+def _stopped(points: list[dict[str, Any]], unit: str, kinds: list[str], axes: Axes) -> dict[str, Any] | None:
     """What has no step time, at the right edge at the peak that it had reached; at the bottom where none is known."""
     if not points:
         return None
-    at = _y(unit) if points[0]["peak"] is not None else {"value": "height"}
+    at = axes.y if points[0]["peak"] is not None else {"value": "height"}
     return {
         "name": "stopped" if points[0]["peak"] is not None else "without_peak",
         "data": {"values": points},
@@ -272,14 +274,14 @@ def _stopped(points: list[dict[str, Any]], unit: str, kinds: list[str]) -> dict[
             "type": "point",
             "filled": True,
             "size": 110,
-            "xOffset": {"expr": "-14 - 16 * datum.slot"},
+            "xOffset": {"expr": f"-{FIRST_SLOT} - {SLOT} * datum.slot"},
             "yOffset": 0 if points[0]["peak"] is not None else -10,
         },
         "encoding": {"x": {"value": "width"}, "y": at, **_looks(unit, kinds)},
     }
 
 
-def _front(front: list[dict[str, Any]]) -> dict[str, Any]:
+def _front(front: list[dict[str, Any]], axes: Axes) -> dict[str, Any]:
     return {
         "data": {"values": front},
         "mark": {
@@ -291,16 +293,16 @@ def _front(front: list[dict[str, Any]]) -> dict[str, Any]:
             "strokeDash": [2, 3],
         },
         "encoding": {
-            "x": _x(),
-            "y": {"field": "peak", "type": "quantitative"},
+            "x": axes.x,
+            "y": axes.y,
             "order": {"field": "step", "type": "quantitative"},
         },
     }
 
 
-def _target(limit: float, unit: str) -> list[dict[str, Any]]:
+def _target(limit: float, unit: str, axes: Axes) -> list[dict[str, Any]]:
     values = {"values": [{"peak": limit, "text": f"target {limit:.3f} {unit}"}]}
-    y = {"field": "peak", "type": "quantitative"}
+    y = axes.y
     return [
         {"data": values, "mark": {"type": "rule", "color": css("target"), "strokeWidth": 1.5}, "encoding": {"y": y}},
         {
@@ -311,9 +313,22 @@ def _target(limit: float, unit: str) -> list[dict[str, Any]]:
     ]
 
 
-def _edge_line() -> dict[str, Any]:
-    return {
-        "data": {"values": [{"text": "no step time"}]},
-        "mark": {"type": "text", "align": "right", "baseline": "top", "dy": 2, "fontSize": 11, "color": css("muted")},
-        "encoding": {"x": {"value": "width"}, "y": {"value": 0}, "text": {"field": "text"}},
-    }
+def _edge(axes: Axes) -> list[dict[str, Any]]:
+    """The line between what has a step time and what has none."""
+    at = {"value": {"expr": f"width - {axes.strip}"}}
+    values = {"values": [{"text": "no step time"}]}
+    return [
+        {"data": values, "mark": {"type": "rule", "color": css("line")}, "encoding": {"x": at}},
+        {
+            "data": values,
+            "mark": {
+                "type": "text",
+                "align": "right",
+                "baseline": "bottom",
+                "dy": -3,
+                "fontSize": placement.FONT,
+                "color": css("muted"),
+            },
+            "encoding": {"x": {"value": "width"}, "y": {"value": 0}, "text": {"field": "text"}},
+        },
+    ]

@@ -14,6 +14,8 @@ from orchestrator.vocabulary import Stage
 from orchestrator.vocabulary.units import GB, MB
 
 _ORDER = {stage.value: stage.code for stage in Stage}
+SO_FAR = "run so far"
+"""The run's maximum up to an iteration: known also where recording by stage paused."""
 MOST_NUMBERED = 32
 """Ranks up to which every cell has its number."""
 
@@ -100,25 +102,30 @@ def heat_map_spec(stages: list[str], ranks: int, unit: str, values: list[dict[st
 
 
 def history(name: str, title: str, iterations: Sequence[IterationRecord]) -> Figure:
-    """The largest allocated memory of each stage in every iteration of one rank."""
-    sizes = [
-        (one.number, str(row.stage), row.peak_allocated)
-        for one in iterations
-        for row in one.stages
-        if row.peak_allocated is not None
-    ]
-    unit, size = scale_of(peak for _, _, peak in sizes)
-    stages = in_order(stage for _, stage, _ in sizes)
-    known = {(number, stage): peak for number, stage, peak in sizes}
+    """The largest allocated memory of each stage in every iteration of one rank, and the run's maximum so far."""
+    known = sizes_of(iterations)
+    unit, size = scale_of(known.values())
+    stages = in_order(stage for _, stage in known)
     rows = tuple(
         (str(one.number), *(_cell(known.get((one.number, stage)), size) for stage in stages)) for one in iterations
     )
     columns = (Column("iteration", right=True), *(Column(f"{stage} ({unit})", right=True) for stage in stages))
     values: list[dict[str, object]] = [
-        {"iteration": number, "stage": stage, "peak": peak / size} for number, stage, peak in sizes
+        {"iteration": number, "stage": stage, "peak": peak / size} for (number, stage), peak in known.items()
     ]
     description = f"Peak allocated memory of {len(stages)} stages through {len(iterations)} iterations, in {unit}."
     return Figure(name, title, history_spec(stages, unit, values), Table("", columns, rows), description)
+
+
+def sizes_of(iterations: Sequence[IterationRecord]) -> dict[tuple[int, str], int]:
+    """Peaks in bytes by iteration and stage, and by iteration and `SO_FAR`."""
+    known = {
+        (one.number, str(row.stage)): row.peak_allocated
+        for one in iterations
+        for row in one.stages
+        if row.peak_allocated is not None
+    }
+    return known | {(one.number, SO_FAR): one.peak_allocated for one in iterations if one.peak_allocated is not None}
 
 
 def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) -> dict[str, object]:
@@ -146,7 +153,7 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "type": "nominal",
                 "title": None,
                 "sort": stages,
-                "scale": {"domain": stages, "range": [SERIES[place % len(SERIES)] for place in range(len(stages))]},
+                "scale": {"domain": stages, "range": [_colour(place, stage) for place, stage in enumerate(stages)]},
             },
             "strokeDash": {
                 "field": "stage",
@@ -155,7 +162,7 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "title": None,
                 "scale": {
                     "domain": stages,
-                    "range": [[1, 0] if place < len(SERIES) else [4, 3] for place in range(len(stages))],
+                    "range": [_dash(place, stage) for place, stage in enumerate(stages)],
                 },
             },
             "tooltip": [
@@ -165,6 +172,14 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
             ],
         },
     }
+
+
+def _colour(place: int, stage: str) -> str:
+    return css("muted") if stage == SO_FAR else SERIES[place % len(SERIES)]
+
+
+def _dash(place: int, stage: str) -> list[int]:
+    return [2, 3] if stage == SO_FAR else [1, 0] if place < len(SERIES) else [4, 3]
 
 
 def _cell(size: int | None, unit: int) -> str:

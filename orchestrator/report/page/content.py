@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.analysis.command import Commands
-from orchestrator.analysis.comparison import Comparison
+from orchestrator.analysis.comparison import Comparison, Group
 from orchestrator.analysis.diagnosis import Finding, diagnose
 from orchestrator.analysis.failure_rules import FAILURE_TABLE
 from orchestrator.analysis.further_rules import FURTHER_RULES
@@ -15,7 +15,7 @@ from orchestrator.analysis.predicted import Predicted, predicted
 from orchestrator.analysis.recommend import Recommendation
 from orchestrator.analysis.reproduce import commands_for
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
-from orchestrator.report.compare import footnotes, group_table, group_title
+from orchestrator.report.compare import LAST_ITERATION, footnotes, group_table, group_title
 from orchestrator.report.figures.figure import Figure
 from orchestrator.report.figures.forecast import forecast
 from orchestrator.report.figures.frontier import frontier
@@ -24,7 +24,7 @@ from orchestrator.report.page.matrix import Matrix, distinctions, matrix
 from orchestrator.report.page.provenance import Item, provenance
 from orchestrator.report.page.trials import Memory, Shown, shown_lines
 from orchestrator.report.page.unmeasured import Gap, gaps
-from orchestrator.report.table import Table
+from orchestrator.report.table import Table, said_columns, without
 from orchestrator.store.memory_map import executions, histories, memory_maps
 
 if TYPE_CHECKING:
@@ -106,8 +106,9 @@ def gather(
     shown = shown_lines(comparison.groups, chosen, memory)
     apart = distinctions(comparison)
     commands = commands_for([_asked_row(answer) for answer in answers])
+    forecasts = [[] if _is_published(answer) else predicted(answer.group) for answer in answers]
     sections = [
-        _section(number, answer, shown[number], apart[number], commands[number])
+        _section(number, answer, shown[number], apart[number], commands[number], forecasts[number])
         for number, answer in enumerate(answers)
     ]
     measured = (one for one, answer in zip(commands, answers, strict=True) if not _is_published(answer))
@@ -116,7 +117,9 @@ def gather(
         sections=tuple(sorted(sections, key=lambda one: not one.decision.recommends)),
         matrix=matrix(comparison, chosen),
         findings=tuple(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), next(measured, Commands("")))),
-        gaps=tuple(gaps(comparison, shown, any(answer.pick.limit is not None for answer in answers))),
+        gaps=tuple(
+            gaps(comparison, shown, forecasts, target_known=any(answer.pick.limit is not None for answer in answers))
+        ),
         made_at=made_at,
         version=version,
     )
@@ -132,19 +135,31 @@ def _is_published(answer: Recommendation) -> bool:
     return answer.group.first_row.origin == ORIGIN_PUBLISHED
 
 
-def _section(number: int, answer: Recommendation, shown: Sequence[Shown], apart: str, commands: Commands) -> Section:
+def _section(
+    number: int,
+    answer: Recommendation,
+    shown: Sequence[Shown],
+    apart: str,
+    commands: Commands,
+    found: Sequence[Predicted],
+) -> Section:
     group = answer.group
-    found = predicted(group) if not _is_published(answer) else []
     known = [one for one in found if one.range is not None]
     return Section(
         decision=decision(answer, commands),
         title=group_title(group),
         distinction=apart,
         frontier=frontier(answer, f"frontier-{number}"),
-        table=group_table(group),
+        table=_table(group),
         notes=tuple(footnotes(group)),
         shown=tuple(shown),
         predicted=tuple(found),
         forecast=forecast(f"forecast-{number}", "Predicted against measured peak", found) if known else None,
         provenance=tuple(provenance(group, shown)),
     )
+
+
+def _table(group: Group) -> Table:
+    """The guide's table, without columns that say nothing: where all passed, each reached its last iteration."""
+    table = said_columns(group_table(group))
+    return without(table, LAST_ITERATION) if all(line.passed == len(line.runs) for line in group.lines) else table

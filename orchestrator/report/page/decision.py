@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from orchestrator.analysis.command import Commands
-from orchestrator.analysis.comparison import Line
-from orchestrator.analysis.recommend import Recommendation
+from orchestrator.analysis.comparison import Delta, Line
+from orchestrator.analysis.recommend import Alike, Recommendation
 from orchestrator.analysis.reproduce import repeat_candidate, repeat_group
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope
-from orchestrator.report.compare import delta_text
+from orchestrator.report.compare import NO_EFFECT, band_text, percent
+from orchestrator.report.table import ABSENT
 from orchestrator.select.pick import Loser, Loss, pick
-from orchestrator.vocabulary.units import format_bytes
+from orchestrator.vocabulary.units import GB, MB, format_bytes
 
 _SCOPES = {
     PeakScope.ALL_RANKS: "every rank was measured",
@@ -36,9 +37,15 @@ class Decision:
     answer: Recommendation
     headline: str
     basis: str
-    """By which rule it was taken."""
+    """By which rule it was taken, in a sentence that minds the noise."""
+    alike: Alike | None
+    """What the noise does not tell from the choice."""
     facts: tuple[Fact, ...]
+    warnings: tuple[str, ...]
+    """Without what `alike` says."""
     runner_up: Loser | None
+    runner_up_noise: str
+    """What the noise makes of the runner-up's time; empty where it is told from the choice."""
     without_recompute: Loser | None
     """Why the control was not taken; None where it was, where there is none, and where it is the runner-up."""
     repeat: str | None
@@ -60,8 +67,11 @@ def decision(answer: Recommendation, commands: Commands) -> Decision:
         answer=answer,
         headline=_headline(answer),
         basis=_basis(answer),
+        alike=answer.alike,
         facts=tuple(_facts(answer, chosen)) if chosen is not None else (),
+        warnings=tuple(text for text in answer.warnings if answer.alike is None or text != answer.alike.text),
         runner_up=second,
+        runner_up_noise=_runner_up_noise(answer, second),
         without_recompute=_control_loser(answer, second),
         repeat=repeat_candidate(candidate.candidate, candidate.decided, commands) if chosen is not None else None,
         repeat_all=repeat_group(group, commands),
@@ -98,9 +108,22 @@ def _headline(answer: Recommendation) -> str:
 def _basis(answer: Recommendation) -> str:
     if answer.chosen is None:
         return "The nearest miss is not an answer: below is why each candidate lost."
-    if answer.pick.limit is None:
-        return "the fastest candidate that passed. No memory target was given: --target-gb sets one"
-    return f"the fastest candidate that passed with every rank at or below {format_bytes(answer.pick.limit)}"
+    limit = answer.pick.limit
+    fit = 1 + sum(loser.why in (Loss.SLOWER, Loss.LARGER, Loss.TIED) for loser in answer.pick.losers)
+    within = "" if limit is None else f" with every rank at or below {format_bytes(limit)}"
+    if fit == 1:
+        said = f"It is the only candidate that passed{within}."
+    elif answer.alike is None:
+        said = f"It is the fastest of the {fit} candidates that passed{within}."
+    else:
+        said = f"Its step time is the smallest of the {fit} candidates that passed{within}."
+    return said if limit is not None else f"{said} No memory target was given: --target-gb sets one."
+
+
+def _runner_up_noise(answer: Recommendation, second: Loser | None) -> str:
+    if answer.alike is None or second is None or second.option.name not in answer.alike.names:
+        return ""
+    return f"inside the noise of ±{answer.alike.band:.2%}, so not measurably slower"
 
 
 def _facts(answer: Recommendation, line: Line) -> list[Fact]:
@@ -112,19 +135,50 @@ def _facts(answer: Recommendation, line: Line) -> list[Fact]:
         f"in {choice.stage}" if choice.stage else "stage not stated",
     ]
     scope = _SCOPES.get(line.peak_scope, "") if line.peak_scope is not None else ""
+    if line.passed > 1:
+        scope = f"{scope}; the largest of {line.passed} runs"
     facts = [Fact("Peak allocated, hottest rank", f"{format_bytes(choice.peak)} {', '.join(where)}", scope)]
     if limit is not None and choice.peak is not None:
-        facts.append(Fact("Room below the target", format_bytes(limit - choice.peak), f"target {format_bytes(limit)}"))
+        facts.append(Fact("Room below the target", _like(limit - choice.peak, limit), f"target {format_bytes(limit)}"))
     tflops = "" if line.tflops_per_gpu is None else f"{line.tflops_per_gpu:.4g} TFLOP/s/GPU"
-    facts.append(Fact("Step time", f"{choice.step_ms or 0.0:.2f} ms", tflops))
+    median = f"median of {line.passed} runs" if line.passed > 1 else ""
+    beside = ", ".join(part for part in (tflops, median) if part)
+    facts.append(Fact("Step time", f"{choice.step_ms or 0.0:.2f} ms", beside))
     if line.is_control:
         facts.append(Fact("Cost", "none", "it is the control, which recomputes nothing"))
     else:
-        facts.append(Fact("Time against the control", delta_text(line.time_delta)))
-        facts.append(Fact("Memory against the control", delta_text(line.peak_delta)))
+        facts.append(_change("Time against the control", line.time_delta))
+        facts.append(_change("Memory against the control", line.peak_delta))
     first = answer.group.first_row
     window = first.steady_window
-    runs = f"{line.passed} of {len(line.runs)} runs passed" if not published else "published, not measured here"
+    count = len(line.runs)
+    runs = "one run, which passed" if count == 1 else f"{line.passed} of {count} runs passed"
+    if published:
+        runs = "published, not measured here"
     span = f"mean of iterations {window[0]} to {window[1]}" if window else "window not stated"
     facts.append(Fact("How we know", runs, f"{span}; {first.device_name or first.device_kind or 'device not stated'}"))
     return facts
+
+
+def _like(size: int, other: int) -> str:
+    """A size in the unit of another one, unless nothing of it would show."""
+    for unit, factor in (("GB", GB), ("MB", MB)):
+        if other >= factor and size >= factor / 1000:
+            return f"{size / factor:.3f} {unit}"
+    return format_bytes(size)
+
+
+def _change(name: str, delta: Delta | None) -> Fact:
+    """A delta with what the noise makes of it: one that is not measurable may still cost."""
+    if delta is None:
+        return Fact(name, ABSENT, "the control has none to hold it against")
+    elsewhere = "; the control ran in another job, perhaps on other nodes" if delta.other_nodes else ""
+    band = band_text(delta.band)
+    if not delta.measurable and delta.band is not None and band:
+        low, high = delta.fraction - delta.band.half_width, delta.fraction + delta.band.half_width
+        beside = f"{NO_EFFECT}: with noise of {band}, anything from {percent(low)} to {percent(high)}"
+    elif not delta.measurable:
+        beside = NO_EFFECT
+    else:
+        beside = f"noise {band}" if band else "" if delta.band is not None else "noise not known"
+    return Fact(name, percent(delta.fraction), beside + elsewhere)

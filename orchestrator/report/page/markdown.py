@@ -11,9 +11,11 @@ from orchestrator.report.figures.figure import Figure
 from orchestrator.report.figures.frontier import FAILED, MEMORY, REFUSED
 from orchestrator.report.figures.stages import heat_map
 from orchestrator.report.page.content import Content, Section
+from orchestrator.report.page.unmeasured import Gap
 from orchestrator.report.text import plain
 
 _MOST_FAILURES = 20
+_MOST_ALIKE = 12
 _LONGEST_LINE = 300
 
 
@@ -57,16 +59,24 @@ def _decision(section: Section) -> Iterator[str]:
         return
     yield f"## Use {code(decision.answer.chosen.text)}{where}"
     yield ""
-    yield f"It is {escaped(decision.basis)}."
+    yield escaped(decision.basis)
+    if decision.alike is not None:
+        alike = ", ".join(code(name) for name in decision.alike.names[:_MOST_ALIKE])
+        more = len(decision.alike.names) - _MOST_ALIKE
+        yield (
+            f"The noise of this study (±{decision.alike.band:.2%} of the control's step) does not tell it from {alike}"
+            f"{f' and {more} more' if more > 0 else ''}: which of these is fastest is chance until more is measured."
+        )
     yield ""
     for fact in decision.facts:
         beside = f" ({escaped(fact.beside)})" if fact.beside else ""
         yield f"- {escaped(fact.name)}: **{escaped(fact.value)}**{beside}"
     if decision.runner_up is not None:
-        yield f"- Runner-up: {code(decision.runner_up.option.name)}: {escaped(decision.runner_up.text)}"
+        noise = f", {escaped(decision.runner_up_noise)}" if decision.runner_up_noise else ""
+        yield f"- Runner-up: {code(decision.runner_up.option.name)}: {escaped(decision.runner_up.text)}{noise}"
     if decision.without_recompute is not None:
         yield f"- Why not {code(decision.without_recompute.option.name)}: {escaped(decision.without_recompute.text)}"
-    yield from (f"- Mind: {escaped(warning)}" for warning in decision.answer.warnings)
+    yield from (f"- Mind: {escaped(warning)}" for warning in decision.warnings)
     if decision.answer.python:
         yield from ("", *_block("python", "\n".join(decision.answer.python)))
         yield from ("", *_block("text", decision.answer.bridge))
@@ -103,8 +113,13 @@ def _gaps(content: Content) -> Iterator[str]:
     if content.gaps:
         yield "### What was not measured"
         yield ""
-        yield from (f"- {escaped(gap.what)} {escaped(gap.of)}" for gap in content.gaps)
+        yield from (f"- {escaped(gap.what)} {_of(gap)}" for gap in content.gaps)
         yield ""
+
+
+def _of(gap: Gap) -> str:
+    more = f" and {gap.more} more" if gap.more else ""
+    return ", ".join(code(name) for name in gap.names) + more if gap.names else escaped(gap.of)
 
 
 def _provenance(content: Content) -> Iterator[str]:

@@ -115,8 +115,11 @@
       for (const channel of ["color", "strokeDash"]) {
         spec.encoding[channel].sort = stages;
         spec.encoding[channel].scale.domain = stages;
-        spec.encoding[channel].scale.range = stages.map((_, place) =>
-          channel === "color" ? data.series[place % data.series.length] : place < data.series.length ? [1, 0] : [4, 3]);
+        spec.encoding[channel].scale.range = stages.map((stage, place) => {
+          if (stage === data.so_far) return channel === "color" ? "var(--muted)" : [2, 3];
+          if (channel === "color") return data.series[place % data.series.length];
+          return place < data.series.length ? [1, 0] : [4, 3];
+        });
       }
     }
     fillTable(figure.querySelector("table"), [first, ...stages.map((stage) => stage + " (" + called + ")")],
@@ -147,7 +150,7 @@
     byId("memory-absent").hidden = Boolean(one.heat || one.history);
     if (one.heat && data.templates.heat) await chart("heat", "rank", one.heat);
     if (one.history && data.templates.history) {
-      byId("history-rank").textContent = one.history_rank === null ? "" : "Of rank " + one.history_rank + ", the hottest.";
+      byId("history-about").textContent = one.history_about;
       await chart("history", "iteration", one.history);
     }
   }

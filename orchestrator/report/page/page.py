@@ -22,12 +22,14 @@ from orchestrator.report.figures.figure import Figure, vl_convert
 from orchestrator.report.figures.frontier import COLOURS, FAILED, KINDS, MEMORY, REFUSED
 from orchestrator.report.figures.stages import (
     MOST_NUMBERED,
+    SO_FAR,
     heat_map,
     heat_map_spec,
     history,
     history_spec,
     in_order,
     scale_of,
+    sizes_of,
 )
 from orchestrator.report.figures.theme import DARK, LIGHT, SERIES, config, style_rules
 from orchestrator.report.page.content import Content
@@ -38,6 +40,7 @@ from orchestrator.vocabulary.units import format_bytes
 _HERE = Path(__file__).parent
 _MOST_FAILURES = 60
 _MOST_FINDINGS = 40
+_MOST_ALIKE = 12
 _PHRASES = {
     "recommended": "are recommended",
     "control": "are the control",
@@ -76,6 +79,7 @@ def html(content: Content) -> str:
         failures=stopped[:_MOST_FAILURES],
         failures_left=max(0, len(stopped) - _MOST_FAILURES),
         most_findings=_MOST_FINDINGS,
+        most_alike=_MOST_ALIKE,
         kinds=kinds,
         apart={one.key: section.distinction for section in content.sections for one in section.shown},
         phrases=_PHRASES,
@@ -99,6 +103,7 @@ def _data(content: Content, every: list[Shown], heat: Figure | None, through: Fi
     return {
         "config": config(),
         "series": SERIES,
+        "so_far": SO_FAR,
         "most_numbered": MOST_NUMBERED,
         "figures": {figure.name: figure.spec for figure in figures},
         "filtered": [section.frontier.name for section in content.sections],
@@ -112,19 +117,13 @@ def _data(content: Content, every: list[Shown], heat: Figure | None, through: Fi
 
 def _candidate(one: Shown) -> dict[str, Any]:
     cells = {(cell.rank, cell.stage): cell.allocated for cell in one.cells}
-    iterations = {
-        (iteration.number, str(row.stage)): row.peak_allocated
-        for iteration in one.history
-        for row in iteration.stages
-        if row.peak_allocated is not None
-    }
     return {
         "name": one.name,
         "place": plain(one.place),
         "settings": one.settings,
         "heat": _grid(cells),
-        "history": _grid(iterations),
-        "history_rank": one.history_rank,
+        "history": _grid(sizes_of(one.history)) if one.has_history else None,
+        "history_about": one.history_about,
     }
 
 
@@ -149,7 +148,7 @@ def _heat(first: Shown | None) -> Figure | None:
 
 
 def _history(first: Shown | None) -> Figure | None:
-    if first is None or not any(iteration.stages for iteration in first.history):
+    if first is None or not first.has_history:
         return None
     return history("history", "By stage through the iterations", first.history)
 

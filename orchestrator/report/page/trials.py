@@ -25,6 +25,7 @@ MOST_POINTS = 36_000
 Setting = tuple[str, str, str, bool]
 """Name, requested, effective, and whether the framework made another value of one that was asked for."""
 
+_MOST_SPANS = 4
 _RECIPE = "recipe"
 _FIRST = 3
 """Iterations that are always shown: memory settles in them."""
@@ -49,11 +50,28 @@ class Shown:
     history_rank: int | None = None
     history_every: int = 1
     """Beside the first iterations, only each so many-th is kept."""
+    unrecorded: tuple[tuple[int, int], ...] = ()
+    """Runs of iterations, first and last, in which recording by stage paused."""
     executed: Executed | None = None
 
     @property
     def name(self) -> str:
         return plain(self.line.text)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether any iteration has its peaks by stage."""
+        return any(row.peak_allocated is not None for iteration in self.history for row in iteration.stages)
+
+    @property
+    def history_about(self) -> str:
+        """What a reader of the chart through the iterations must know."""
+        of = "" if self.history_rank is None else f"Of rank {self.history_rank}, the hottest. "
+        paused = f"Recording by stage paused in {spans(self.unrecorded)}. " if self.unrecorded else ""
+        if all(iteration.peak_allocated is None for iteration in self.history):
+            return f"{of}{paused}".rstrip()
+        counts = ", which counts them too" if paused else ""
+        return f"{of}{paused}The dashed line is the run's maximum so far{counts}."
 
 
 @dataclass
@@ -100,8 +118,37 @@ def _shown(key: str, line: Line, memory: Memory, kept_share: tuple[float, int], 
         history=tuple(one for place, one in enumerate(history) if place < _FIRST or place % every == 0),
         history_rank=row.peak.rank if row.peak else None,
         history_every=every if len(history) > _FIRST else 1,
+        unrecorded=tuple(_unrecorded(history)),
         executed=executed,
     )
+
+
+def spans(found: Sequence[tuple[int, int]]) -> str:
+    """`iterations 6 to 10`, `iterations 2, 4 and 6`; of very many, how many."""
+    if len(found) > _MOST_SPANS:
+        return f"{sum(last - first + 1 for first, last in found)} iterations between {found[0][0]} and {found[-1][1]}"
+    said = [str(first) if first == last else f"{first} to {last}" for first, last in found]
+    several = len(said) > 1 or found[0][0] != found[0][1]
+    return f"iteration{'s' if several else ''} " + " and ".join(
+        [*([", ".join(said[:-1])] if said[1:] else []), said[-1]]
+    )
+
+
+def _unrecorded(history: Sequence[IterationRecord]) -> Iterable[tuple[int, int]]:
+    """Of a rank that has peaks by stage at all: the iterations whose stages were only counted."""
+    without = [one.number for one in history if all(row.peak_allocated is None for row in one.stages)]
+    if len(without) == len(history):
+        return
+    first = last = None
+    for number in without:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = number
+    if first is not None and last is not None:
+        yield first, last
 
 
 def _hottest(cells: list[Cell], share: float) -> list[Cell]:
