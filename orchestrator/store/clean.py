@@ -56,8 +56,9 @@ def check_numbers(values: Iterable[Any], where: str) -> None:
     Raises:
         FormatError: with the number.
     """
-    for value in set(values):
-        if type(value) is int and not -_LIMIT <= value < _LIMIT:
+    numbers = [value for value in values if type(value) is int]
+    for value in (min(numbers, default=0), max(numbers, default=0)):
+        if not -_LIMIT <= value < _LIMIT:
             raise FormatError(f"{where}: {value} is no possible size or count")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from operator import itemgetter
@@ -20,6 +20,24 @@ _STAGE_PEAKS = itemgetter("stage", "peak_allocated", "peak_reserved")
 
 WindowPeaks = Mapping[str, tuple[int | None, int | None]]
 """Stage to its largest allocated and reserved bytes, from set-up to the end of the steady window."""
+
+
+@dataclass(frozen=True)
+class StageSizes:
+    """The stages of a rank's iterations, one iteration after the other, as columns."""
+
+    counts: Sequence[int]
+    """How many stages each iteration has."""
+    stages: Sequence[str]
+    allocated: Sequence[int | None]
+    """Bytes."""
+    reserved: Sequence[int | None]
+
+    @classmethod
+    def of(cls, counts: Sequence[int], rows: Sequence[tuple[str, int | None, int | None]]) -> StageSizes:
+        """From rows of a stage, its allocated and its reserved bytes."""
+        stages, allocated, reserved = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(counts, stages, allocated, reserved)
 
 
 @dataclass(frozen=True)
@@ -55,23 +73,39 @@ def window_peaks(record: RankRecord, iteration_stages: Sequence[Sequence[Mapping
     `iteration_stages` are the stage rows of `record.iterations`, as their file has them. A rank that did not complete
     the window counts as far as it came; so does one that recorded no stages by iteration.
     """
-    totals = {str(row.stage): (row.peak_allocated, row.peak_reserved) for row in record.stages}
+    rows = list(map(_STAGE_PEAKS, chain.from_iterable(iteration_stages)))
+    return peaks_to(record, StageSizes.of(tuple(map(len, iteration_stages)), rows), last)
+
+
+def peaks_to(record: RankRecord, sizes: StageSizes, last: int) -> WindowPeaks:
+    """The same from columns."""
     done = record.iterations[-1].number if record.iterations else 0
-    if done < last or not any(iteration_stages):
-        return totals
+    if done < last or not sizes.stages:
+        return {row.stage.value: (row.peak_allocated, row.peak_reserved) for row in record.stages}
     allocated: dict[str, int] = {}
     reserved: dict[str, int] = {}
-    for stage, sizes in totals.items():
-        if Stage(stage) in _BEFORE_THE_WINDOW:
-            _raise_to(allocated, stage, sizes[0])
-            _raise_to(reserved, stage, sizes[1])
-    within = takewhile(lambda pair: pair[0].number <= last, zip(record.iterations, iteration_stages, strict=True))
-    for stage, size, also in map(_STAGE_PEAKS, chain.from_iterable(rows for _, rows in within)):
-        if size is not None and size > allocated.get(stage, -1):
-            allocated[stage] = size
-        if also is not None and also > reserved.get(stage, -1):
-            reserved[stage] = also
+    for row in record.stages:
+        if row.stage in _BEFORE_THE_WINDOW:
+            _raise_to(allocated, row.stage.value, row.peak_allocated)
+            _raise_to(reserved, row.stage.value, row.peak_reserved)
+    within = sum(1 for _ in takewhile(lambda iteration: iteration.number <= last, record.iterations))
+    end = sum(sizes.counts[:within])
+    for stage, places in _places(sizes.counts, sizes.stages):
+        for known, column in ((allocated, sizes.allocated), (reserved, sizes.reserved)):
+            found = [size for size in column[places.start : end : places.step] if size is not None]
+            _raise_to(known, stage, max(found, default=None))
     return {stage: (allocated.get(stage), reserved.get(stage)) for stage in {**allocated, **reserved}}
+
+
+def _places(counts: Sequence[int], stages: Sequence[str]) -> Iterator[tuple[str, slice]]:
+    """Where the rows of each stage are; one step through all of them where every iteration has the same stages."""
+    period = counts[0]
+    if period and len(stages) == period * len(counts) and tuple(stages[:period]) * len(counts) == tuple(stages):
+        for place in range(period):
+            yield stages[place], slice(place, None, period)
+    else:
+        for place, stage in enumerate(stages):
+            yield stage, slice(place, None, len(stages))
 
 
 def _raise_to(known: dict[str, int], stage: str, size: int | None) -> None:

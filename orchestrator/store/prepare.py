@@ -14,14 +14,17 @@ from typing import Any
 from orchestrator import __version__
 from orchestrator.outcome import Evidence, Outcome, decide
 from orchestrator.records import layout
-from orchestrator.records.jsonfile import FormatError, decode, encode, read_json
-from orchestrator.records.rank import RankRecord
+from orchestrator.records.jsonfile import FormatError, decode, encode
+from orchestrator.records.rank import IterationRecord, RankRecord
 from orchestrator.records.spec import AttemptRecord, TrialSpec
 from orchestrator.select.match import Measured, match_key
 from orchestrator.store.clean import check_numbers, clean, clean_text, digest
 from orchestrator.store.evidence import LEFT_OUT, pack
-from orchestrator.store.measures import AttemptFigures, WindowPeaks, attempt_figures, largest, window_peaks
+from orchestrator.store.measures import AttemptFigures, StageSizes, WindowPeaks, attempt_figures, largest, peaks_to
 from orchestrator.store.problem import Problem
+from orchestrator.store.record_file import read_record
+from orchestrator.store.turned import Tables, Turned, tables_of
+from orchestrator.vocabulary import Stage
 
 Row = dict[str, Any]
 
@@ -42,8 +45,9 @@ ITERATION_COLUMNS = (
     "peak_allocated",
     "peak_reserved",
 )
-_STAGE = attrgetter("stage.value", *_FROM_STAGE)
+_STAGE = attrgetter("stage._value_", *_FROM_STAGE)
 _ITERATION = attrgetter(*ITERATION_COLUMNS)
+_STAGES = frozenset(stage.value for stage in Stage)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class PreparedAttempt:
 class _RankFile:
     record: RankRecord
     packed: bytes
-    iteration_stages: list[list[Row]]
+    sizes: StageSizes
 
 
 def prepare(folder: str) -> PreparedAttempt | Problem:
@@ -153,7 +157,7 @@ def _read_attempt(run_dir: Path) -> AttemptRecord | None:
     if not path.exists():
         return None
     layout.check_private(path)
-    attempt = decode(AttemptRecord, read_json(path), str(path))
+    attempt = decode(AttemptRecord, read_record(path), str(path))
     if (attempt.trial, attempt.attempt) != (run_dir.parent.name, run_dir.name):
         raise FormatError(f"{path}: it is the record of {attempt.trial}/{attempt.attempt}, in the wrong folder")
     check_numbers((attempt.world_size, attempt.repeat), str(path))
@@ -166,7 +170,7 @@ def _read_spec(run_dir: Path) -> TrialSpec | None:
     if not path.exists():
         return None
     layout.check_private(path)
-    spec = decode(TrialSpec, read_json(path), str(path))
+    spec = decode(TrialSpec, read_record(path), str(path))
     check_numbers((spec.world_size, spec.train_iters, *spec.steady_window), str(path))
     _check_words((spec.trial, spec.trainer, spec.beacon_dir), str(path))
     return spec
@@ -181,30 +185,42 @@ def _check_words(words: Iterable[str], where: str) -> None:
 
 def _read_rank(path: Path, rank: int, attempt: AttemptRecord) -> _RankFile:
     layout.check_private(path)
-    raw = read_json(path)
+    raw = read_record(path)
     if not isinstance(raw, dict):
         raise FormatError(f"{path}: expected an object")
     rest = {key: value for key, value in raw.items() if key not in ("iterations", "stages", *LEFT_OUT)}
-    kinds: dict[str, set[type]] = {}
-    packed = pack({**raw, **clean(rest)}, kinds)
-    if not _is_regular(kinds):
-        decode(RankRecord, raw, str(path))  # says what is wrong with a stage of an iteration, if anything is
-    stages: list[list[Row]] = []
-    for iteration in raw.get("iterations") or []:
-        # The rows of stages by iteration, most of the file, stay as they are: they are packed, not decoded.
-        stages.append(iteration.pop("stages", None) or [])
-    record = decode(RankRecord, raw, str(path))
+    tables = tables_of(raw)
+    packed = pack({**raw, **clean(rest)}, tables)
+    sizes = _stage_sizes(tables)
+    if sizes is not None:
+        # The rows of stages by iteration, most of the file, stay columns: they are packed, not decoded.
+        for iteration in raw["iterations"]:
+            del iteration["stages"]
+    record = decode(RankRecord, raw, str(path))  # says what is wrong with a stage of an iteration, if anything is
     if (record.trial, record.attempt, record.rank) != (attempt.trial, attempt.attempt, rank):
         raise FormatError(f"{path}: it is the record of {record.trial}/{record.attempt}, rank {record.rank}")
-    return _RankFile(record, packed, stages)
+    if sizes is None:
+        stages = [iteration.stages for iteration in record.iterations]
+        rows = [(row.stage.value, row.peak_allocated, row.peak_reserved) for row in chain.from_iterable(stages)]
+        sizes = StageSizes.of(tuple(map(len, stages)), rows)
+    return _RankFile(record, packed, sizes)
 
 
-def _is_regular(kinds: Mapping[str, set[type]]) -> bool:
+def _stage_sizes(tables: Tables) -> StageSizes | None:
+    """The sizes of stages by iteration; None where only decoding each of them can tell what they are."""
+    stages = tables.of_iterations
+    if stages is None or not _is_regular(stages):
+        return None
+    return StageSizes(tables.counts, *(stages.columns[name] for name in ("stage", "peak_allocated", "peak_reserved")))
+
+
+def _is_regular(stages: Turned) -> bool:
     """Whether the stages by iteration are as they should be: what decoding each of them would find, for all at once."""
-    sizes = {int, type(None)}
+    kinds, sizes = stages.kinds, {int, type(None)}
     return (
         kinds.keys() >= {"stage", *_FROM_STAGE}
         and kinds["stage"] == {str}
+        and _STAGES.issuperset(stages.columns["stage"])
         and kinds["entries"] == {int}
         and kinds["seconds"] <= {float, int, type(None)}
         and all(kinds[name] <= sizes for name in _FROM_STAGE[1:-1])
@@ -225,7 +241,7 @@ def _assemble(
     peaks: dict[int, WindowPeaks] = {}
     for number, file in list(files.items()):
         try:
-            peaks[number] = window_peaks(file.record, file.iteration_stages, window[1])
+            peaks[number] = peaks_to(file.record, file.sizes, window[1])
             ranks.append(_prepare_rank(file, peaks[number], software, effective))
         except (FormatError, KeyError, TypeError, RecursionError) as error:
             problems.append(Problem(str(layout.rank_file(Path(folder), number)), _message(error)))
@@ -358,8 +374,10 @@ def _prepare_rank(
         "effective_hash": _keep_once(record.effective, effective),
         "evidence": file.packed,
     }
-    stages = [(*_STAGE(memory), *peaks.get(memory.stage.value, (None, None))) for memory in record.stages]
-    iterations = [_iteration_row(_ITERATION(iteration)) for iteration in record.iterations]
+    stages = [(*_STAGE(memory), *peaks.get(memory.stage._value_, (None, None))) for memory in record.stages]
+    iterations = list(map(_ITERATION, record.iterations))
+    if not all(map(_is_finite, record.iterations)):
+        iterations = list(map(_iteration_row, iterations))
     where = f"rank {record.rank}"
     check_numbers(row.values(), where)
     check_numbers(chain.from_iterable(stages), where)
@@ -374,6 +392,11 @@ def _keep_once(content: Row | None, kept: dict[str, Row]) -> str | None:
     key = digest(cleaned)
     kept[key] = cleaned
     return key
+
+
+def _is_finite(iteration: IterationRecord) -> bool:
+    loss, norm = iteration.loss, iteration.grad_norm
+    return (loss is None or math.isfinite(loss)) and (norm is None or math.isfinite(norm))
 
 
 def _iteration_row(row: tuple[Any, ...]) -> tuple[Any, ...]:

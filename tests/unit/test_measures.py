@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import recorded
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.records.jsonfile import encode
 from orchestrator.records.rank import IterationRecord, RankRecord, StageMemory
-from orchestrator.store.measures import attempt_figures, largest, window_peaks
+from orchestrator.store.measures import StageSizes, attempt_figures, largest, peaks_to, window_peaks
 from orchestrator.vocabulary import Stage
 
 
@@ -104,3 +106,25 @@ def test_replays_are_counted_over_ranks() -> None:
     ranks = {number: recorded.rank_record("t", number) for number in range(2)}
     assert attempt_figures(ranks, {}, (3, 4)).replays == 8
     assert attempt_figures({0: replace(ranks[0], stages=[])}, {}, (3, 4)).replays is None
+
+
+_SIZE = st.none() | st.integers(0, 9)
+_ITERATION = st.lists(st.tuples(st.sampled_from(["forward", "backward", "replay"]), _SIZE, _SIZE), max_size=4)
+
+
+@given(st.lists(_ITERATION, min_size=1, max_size=5) | st.builds(lambda one: [one] * 4, _ITERATION), st.integers(1, 5))
+def test_stage_peaks_are_the_largest_up_to_the_window(stages: list[list[tuple[str, int, int]]], last: int) -> None:
+    iterations = [IterationRecord(number, 1.0) for number in range(1, len(stages) + 1)]
+    record = replace(recorded.rank_record("t", 0), iterations=iterations, stages=[])
+    sizes = StageSizes.of(tuple(map(len, stages)), [row for one in stages for row in one])
+    counted = [row for one in stages[:last] for row in one] if last <= len(stages) else []
+    expected = {}
+    for place in (1, 2):
+        for stage in {row[0] for row in counted}:
+            found = [row[place] for row in counted if row[0] == stage and row[place] is not None]
+            expected[stage, place] = max(found, default=None)
+    peaks = peaks_to(record, sizes, last)
+    assert {key for key, size in expected.items() if size is not None} == {
+        (stage, place) for stage, pair in peaks.items() for place in (1, 2) if pair[place - 1] is not None
+    }
+    assert all(pair[place - 1] == expected[stage, place] for stage, pair in peaks.items() for place in (1, 2))
