@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.dispatch.search import Decided, read_decisions
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from orchestrator.dispatch.search import Decided
 
 
 def searches(connection: Connection, studies: Sequence[str]) -> dict[str, list[Decided]]:
@@ -26,6 +27,10 @@ def decisions_of(folders: Iterable[Path]) -> list[Decided]:
     """What the searches of these batches decided, oldest first; of folders that others could write, nothing."""
     found: list[Decided] = []
     for folder in folders:
+        if not (folder / layout.DECISIONS_FILE).exists():
+            continue
+        from orchestrator.dispatch.search import read_decisions  # slow to import, and few studies search
+
         try:
             layout.check_private(folder)
         except (FormatError, OSError):

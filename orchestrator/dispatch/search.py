@@ -19,7 +19,7 @@ from orchestrator.select.search import Search, Tried, decide, gpu_hours
 from orchestrator.store.measures import attempt_figures, window_peaks
 
 SEARCH_FILE = "search.json"
-DECISIONS_FILE = "decisions.jsonl"
+DECISIONS_FILE = layout.DECISIONS_FILE
 ABSENT = "not in this batch"
 """The label of a candidate that another batch has: no result."""
 

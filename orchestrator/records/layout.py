@@ -10,6 +10,8 @@ from pathlib import Path
 BATCH_FILE = "batch.json"
 ATTEMPT_FILE = "attempt.json"
 SPEC_FILE = "spec.json"
+DECISIONS_FILE = "decisions.jsonl"
+"""Beside a batch whose trials a search chose: what it decided."""
 _RANK_FILE = re.compile(r"rank-(\d{5})\.json")
 
 

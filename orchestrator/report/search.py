@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from orchestrator.dispatch.search import Decided
 from orchestrator.report.text import plain
-from orchestrator.select.escalate import Decision
+
+if TYPE_CHECKING:
+    from orchestrator.dispatch.search import Decided
+    from orchestrator.select.escalate import Decision
 
 _SKIPPED_SHOWN = 12
 
