@@ -29,6 +29,9 @@ def show_against(args: argparse.Namespace) -> int:
         print(json.dumps(against_as_json(held, worst(held)), indent=1, allow_nan=False))
     else:
         print_held(held, worst(held), sys.stdout)
+        unread = sorted({key for row in rows for key in row.unread})
+        if unread:
+            print(f"not read of these rows: {', '.join(unread)}")
     return 0
 
 
@@ -67,13 +70,11 @@ def hold_rows(args: argparse.Namespace, rows: list[Measured]) -> list[Held]:
     given = _read_given(args)
     requests = _requests(args, {row.overrides for row in rows if row.effective is None or row.overrides})
     predicted = [_predict(args, row, requests, given) for row in rows]
-    controls: dict[tuple[str, ...], tuple[Measured, RankMemory]] = {}
+    controls: dict[str, tuple[Measured, RankMemory]] = {}
     for row, rank in zip(rows, predicted, strict=True):
         if row.is_control:
-            controls.setdefault(row.overrides, (row, rank))
-    return [
-        one for row, rank in zip(rows, predicted, strict=True) for one in hold(row, rank, controls.get(row.overrides))
-    ]
+            controls.setdefault(row.job, (row, rank))
+    return [one for row, rank in zip(rows, predicted, strict=True) for one in hold(row, rank, controls.get(row.job))]
 
 
 def _predict(
@@ -86,7 +87,9 @@ def _predict(
     from orchestrator.predict.problem import CannotPredictError
     from orchestrator.predict.read import read_job
 
-    request = {**requests.get(row.overrides, {"trainer": {"name": "bridge"}}), **row.recompute}
+    request: dict[str, Any] = {**requests.get(row.overrides, {"trainer": {"name": "bridge"}}), **row.recompute}
+    for group, settings in row.settings.items():
+        request[group] = {**(request.get(group) or {}), **settings}
     try:
         job = read_job(request, row.effective or given, args.transformer_engine).job
         return predict_memory(job).hottest

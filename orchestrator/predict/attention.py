@@ -11,6 +11,7 @@ _MLA = "transformer/multi_latent_attention.py MLASelfAttention.get_query_key_val
 _GQA = "transformer/attention.py SelfAttention.get_query_key_value_tensors"
 _CORE = "TE attention/dot_product_attention/backends.py FusedAttnFunc.forward"
 _UNFUSED = "transformer/dot_product_attention.py DotProductAttention.forward"
+_SOFTMAX = "fusions/fused_softmax.py FusedScaleMaskSoftmax.forward_torch_softmax"
 _NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
 _LINEAR = "TE module/linear.py _Linear.forward"
 _NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
@@ -27,7 +28,7 @@ def write_mla(page: Page) -> None:
     up = ("mla_up_proj",)
     # Transformer Engine norms the latents inside the up-projections, so `mla_up_proj` drops them; else it keeps them.
     norms = up if page.numerics.transformer_engine else ()
-    page.layer_input("input_norm", "add", _NORM)
+    page.layer_input("input_norm", "add", _NORM, ("layernorm",))
     _input_norm(page)
     if head.q_lora:
         page.keep("query latent", "[t, q_lora]", shard * head.q_lora * element, "down", "proj", _MLA)
@@ -42,6 +43,8 @@ def write_mla(page: Page) -> None:
         # a checkpoint keeps its inputs, which are slices, and with them the whole output.
         page.keep_instead("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "up", _MLA, up)
         page.keep("key/value latent", "[t, kv_lora]", shard * latent * element, "up", "up", _NORM_LINEAR, up)
+    elif page.norm_copies and head.qk_norm:
+        page.keep_instead("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA, up)
     else:
         page.keep("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA)
     if local.sequence_parallel and local.tp > 1:
@@ -69,7 +72,7 @@ def write_gqa(page: Page) -> None:
     head = shapes.attention
     heads, groups = head.heads // local.tp, max(1, head.groups // local.tp)
     tokens = local.tokens
-    page.layer_input("input_norm", "add", _NORM_LINEAR)
+    page.layer_input("input_norm", "add", _NORM_LINEAR, ("layernorm",))
     if page.numerics.transformer_engine:
         page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up",
                   _NORM_LINEAR)  # fmt: skip
@@ -79,13 +82,19 @@ def write_gqa(page: Page) -> None:
     every = (heads * (2 if head.output_gate else 1) + 2 * groups) * head.head_dim
     mixed = tokens * every * element
     core = ("core_attn",)
-    page.hold("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
+    # Torch's own norm of the keys saves its input, which is a view of all three; Transformer Engine's makes a copy.
+    viewed = head.qk_norm and not page.numerics.transformer_engine
+    if viewed:
+        page.keep("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
+    else:
+        page.hold("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
     if head.output_gate:
         page.keep("output gate", "[T, n/tp, d]", tokens * heads * head.head_dim * element, "up", "proj", _GQA)
     if head.qk_norm:
         for name, count in (("queries", heads), ("keys", groups)):
-            page.keep(f"{name} before their norm", "[T, n/tp, d]", tokens * count * head.head_dim * element,
-                      "up", "up", _NORM)  # fmt: skip
+            if not (viewed and name == "keys"):
+                page.keep(f"{name} before their norm", "[T, n/tp, d]", tokens * count * head.head_dim * element,
+                          "up", "up", _NORM)  # fmt: skip
             page.keep(f"{name}' norm's statistic", "[T, n/tp]", tokens * count * STAT, "up", "up", _NORM)
             page.torch_norm(f"{name}' norm's input", tokens * count * head.head_dim, "up")
     _rope(page, ())
@@ -129,8 +138,13 @@ def _core(page: Page, heads: int, width: int) -> None:
         # Two numbers, also without dropout; on an H200, `core_attn` saved 512 bytes a layer beyond the statistic.
         page.keep("state of dropout's generator", "[2]", BLOCK, "core", "core", _CORE, core)
     else:
-        square = local.tokens * heads * local.seq * local.cp * element
-        page.hold("attention scores, also masked", "2 x [b, n/tp, s/cp, s]", 2 * square, "core", "core", _UNFUSED, core)
+        numbers = local.tokens * heads * local.seq * local.cp
+        square = numbers * element
+        # Without a fused kernel, the softmax is made of operations that compute in float32, and keeps what it returned.
+        wide = numbers * STAT if element != STAT and not page.numerics.cuda else 0
+        page.hold("attention scores, also masked", "2 x [b, n/tp, s/cp, s]", 2 * (wide or square), "core", "core",
+                  _UNFUSED, core)  # fmt: skip
+        page.keep("attention probabilities in float32", "[b, n/tp, s/cp, s]", wide, "core", "core", _SOFTMAX, core)
         page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
     page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
     if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
@@ -144,4 +158,4 @@ def _moment(page: Page, heads: int, qkv: int, out: int) -> None:
     if not page.shapes.attention.fused_core:
         # Gradients of the probabilities and of the scores.
         made += 2 * local.tokens * heads * local.seq * local.cp * element
-    page.moment("backward of core attention", made, 0)
+    page.moment("backward of core attention", made, 0, mixer=True)

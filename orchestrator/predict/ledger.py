@@ -62,6 +62,8 @@ class Moment:
     made: int
     freed: int
     region: frozenset[str] = frozenset()
+    mixer: bool = False
+    """In the mixer's backward, which begins when that of the MLP has ended and freed what it read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +120,9 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
     kept = kept_bytes(ledger, active)
     mixer, mlp = _restored(ledger, active)
     replays = [mixer, mlp]
+    done = _kept_by_mlp(ledger, active)
     moments = [
-        moment.made - min(moment.freed, kept) + (mlp if moment.region & _IN_MLP else mixer)
+        moment.made - min(moment.freed + moment.mixer * done, kept) + (mlp if moment.region & _IN_MLP else mixer)
         for moment in ledger.moments
         if not moment.region & active
     ]
@@ -131,8 +134,9 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
         before = sum(tensor.bytes for tensor in inside if tensor.is_kept(active))
         again = sum(tensor.bytes for tensor in inside if tensor.is_kept(inner)) - before
         replays.append(highest(ledger, inner, inside) - before + beside)
+        done = _kept_by_mlp(ledger, inner) if region == FULL else 0
         moments += [
-            again + moment.made - min(moment.freed, again) + beside
+            again + moment.made - min(moment.freed + moment.mixer * done, again) + beside
             for moment in ledger.moments
             if region in moment.region
         ]
@@ -145,6 +149,12 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
         lingers=ledger.lingers if active & ledger.lingers_with else 0,
         persistent=ledger.persistent,
     )
+
+
+def _kept_by_mlp(ledger: Ledger, active: frozenset[str]) -> int:
+    order = _order(ledger.operations)
+    begin = order.get("mlp_norm", len(order))
+    return sum(tensor.bytes for tensor in ledger.tensors if order[tensor.made] >= begin and tensor.is_kept(active))
 
 
 def _outermost(active: frozenset[str]) -> list[str]:

@@ -1,24 +1,28 @@
 """Rows that somebody measured, held against the prediction of the same settings. Pure.
 
 A row is one JSON object. What it recomputes is `granularity`, `modules`, `method`, `num_layers`, or Megatron Core's
-four names; `overrides` is a list of further settings, as on a command line; `effective` is a finished configuration.
-Peaks (bytes) are `phases`, windows of the first (`…_it0`) and of all later iterations (`…_it1`) that tell no replay
+four names. Further settings are keys of their own name (`micro_batch_size`, `seq_length`, `exp_avg_dtype`, `tp`, ...),
+groups (`model`, `training`, `precision`, `parallelism`, `trainer`), or `overrides`, a list as on a command line;
+`effective` is a finished configuration.
+
+Peaks (bytes) are `phases`, windows of the first (`..._it0`) and of all later iterations (`..._it1`) that tell no replay
 from the backward around it, or stages of our own records: `first_iteration` and `later_iterations`, or `iterations`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.predict.job import FULL, SELECTIVE, Recompute
+from orchestrator.predict.job import FULL, SELECTIVE
 from orchestrator.predict.memory import RankMemory
 from orchestrator.vocabulary import Stage
 
 SETUP, FORWARD, BACKWARD, OPTIMIZER = "setup", "forward", "backward", "optimizer"
-SAVING = "saving"
-GOALS: Mapping[str, float] = {FORWARD: 0.01, SAVING: 0.03, BACKWARD: 0.03, OPTIMIZER: 0.03}
+SAVING, PARAMETERS = "saving", "parameters"
+GOALS: Mapping[str, float] = {PARAMETERS: 0.0, FORWARD: 0.01, SAVING: 0.03, BACKWARD: 0.03, OPTIMIZER: 0.03}
 """What an uncalibrated prediction should be within, as a share of what was measured."""
 FIRST, LATER = "first", "later"
 _STAGES: Mapping[str, tuple[str, ...]] = {
@@ -27,6 +31,23 @@ _STAGES: Mapping[str, tuple[str, ...]] = {
     BACKWARD: ("backward", "replay"),
     OPTIMIZER: ("optimizer_init", "optimizer_step"),
 }
+_GROUPS = ("model", "training", "precision", "parallelism", "trainer")
+_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "training": ("seq_length", "micro_batch_size", "global_batch_size"),
+    "parallelism": ("tp", "pp", "vpp", "cp", "ep", "etp", "sequence_parallel", "world_size"),
+    "precision": (
+        "params_dtype", "grad_reduce_in_fp32", "use_precision_aware_optimizer", "main_grads_dtype", "main_params_dtype",
+        "exp_avg_dtype", "exp_avg_sq_dtype", "fp8", "fp8_recipe",
+    ),
+}  # fmt: skip
+_READ = frozenset(
+    [
+        *("granularity", "modules", "method", "num_layers"),
+        *("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers"),
+        *("name", "overrides", "effective", "software", "params"),
+        *("phases", "setup", "first_iteration", "later_iterations", "iterations"),
+    ]
+)
 
 
 class NotMeasuredError(ValueError):
@@ -41,9 +62,19 @@ class Measured:
     recompute: Mapping[str, Any]
     peaks: Mapping[tuple[str, str], int]
     overrides: tuple[str, ...] = ()
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By group of a request, beyond what it recomputes."""
     effective: Mapping[str, Any] | None = None
+    parameters: int | None = None
+    unread: tuple[str, ...] = ()
+    """Its keys that mean nothing here."""
     between_steps_too: bool = False
     """Its backward window reaches back to the end of the step before."""
+
+    @property
+    def job(self) -> str:
+        """Everything but what it recomputes: rows that have the same are held against one control."""
+        return json.dumps([self.overrides, self.settings], sort_keys=True, default=str)
 
     @property
     def is_control(self) -> bool:
@@ -52,7 +83,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Held:
-    """One figure of a row, predicted and measured. Bytes."""
+    """One figure of a row, predicted and measured. Bytes, and numbers for parameters."""
 
     name: str
     iteration: str
@@ -100,13 +131,18 @@ def read_measured(row: Mapping[str, Any]) -> Measured:
     overrides = row.get("overrides") or ()
     if not isinstance(overrides, (list, tuple)) or not all(isinstance(word, str) for word in overrides):
         raise NotMeasuredError("its overrides are no list of settings as on a command line")
-    name = row.get("name")
+    settings, known = _settings(row)
+    words = [f"{key}={value}" for group in settings.values() for key, value in group.items()]
+    name, parameters = row.get("name"), row.get("params")
     return Measured(
-        name=str(name) if name else " ".join([_title(recompute), *overrides]),
+        name=str(name) if name else " ".join([_title(recompute), *overrides, *words]),
         recompute=recompute,
         peaks=peaks.found,
         overrides=tuple(overrides),
-        effective=dict(effective) if isinstance(effective, Mapping) else None,
+        settings=settings,
+        effective=_finished(row),
+        parameters=parameters if isinstance(parameters, int) else None,
+        unread=tuple(key for key in row if key not in _READ | known),
         between_steps_too=isinstance(phases, Mapping),
     )
 
@@ -114,6 +150,8 @@ def read_measured(row: Mapping[str, Any]) -> Measured:
 def hold(row: Measured, rank: RankMemory, control: tuple[Measured, RankMemory] | None) -> list[Held]:
     """Every figure of a row beside its prediction; what recompute saves against a control of the same settings."""
     found = []
+    if row.parameters:
+        found.append(Held(row.name, FIRST, PARAMETERS, rank.state.parameters, row.parameters))
     for (iteration, what), size in row.peaks.items():
         if size:
             found.append(Held(row.name, iteration, what, _predicted(row, rank, iteration, what), size))
@@ -136,14 +174,6 @@ def worst(held: Iterable[Held]) -> dict[str, Held]:
         if one.what not in found or abs(one.share) > abs(found[one.what].share):
             found[one.what] = one
     return found
-
-
-def recompute_of_row(row: Measured) -> Recompute:
-    """The four settings of a row."""
-    given = row.recompute
-    if given["recompute_granularity"] == FULL:
-        return Recompute(FULL, frozenset(), given["recompute_method"], given["recompute_num_layers"])
-    return Recompute(given["recompute_granularity"], frozenset(given["recompute_modules"] or ()))
 
 
 def _predicted(row: Measured, rank: RankMemory, iteration: str, what: str) -> int:
@@ -170,6 +200,29 @@ def _recompute(row: Mapping[str, Any], effective: Any) -> dict[str, Any]:
     else:
         raise NotMeasuredError("it does not say what it recomputes: granularity, modules, method, num_layers")
     return _plain(given)
+
+
+def _settings(row: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    found: dict[str, dict[str, Any]] = {}
+    known: set[str] = set()
+    for group in _GROUPS:
+        given = row.get(group)
+        if isinstance(given, Mapping):
+            found[group] = dict(given)
+            known.add(group)
+    for group, names in _SETTINGS.items():
+        for name in names:
+            if name in row:
+                found.setdefault(group, {})[name] = row[name]
+                known.add(name)
+    return found, known
+
+
+def _finished(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    effective, software = row.get("effective"), row.get("software")
+    if not isinstance(effective, Mapping):
+        return None
+    return {"software": software, **effective} if isinstance(software, Mapping) else dict(effective)
 
 
 def _plain(given: dict[str, Any]) -> dict[str, Any]:

@@ -97,12 +97,12 @@ def predict_memory(job: Job) -> Prediction:
     )
 
 
-def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk) -> Parameters:
+def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, transformer_engine: bool = True) -> Parameters:
     """What one model chunk holds on one rank."""
     total = Parameters()
     if chunk.embedding:
         total += embedding_parameters(shapes, layout)
-    by_kind = {kind: layer_parameters(kind, shapes, layout) for kind in set(chunk.layers)}
+    by_kind = {kind: layer_parameters(kind, shapes, layout, transformer_engine) for kind in set(chunk.layers)}
     for kind in chunk.layers:
         total += by_kind[kind]
     if chunk.output:
@@ -113,7 +113,8 @@ def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk) -> Parameters
 @lru_cache(maxsize=512)
 def rank_state(shapes: Shapes, layout: Layout, numerics: Numerics, chunks: tuple[Chunk, ...]) -> ModelState:
     """Model, gradients and optimizer of one pipeline rank."""
-    return model_state(tuple(chunk_parameters(shapes, layout, chunk) for chunk in chunks), layout, numerics)
+    parameters = tuple(chunk_parameters(shapes, layout, chunk, numerics.transformer_engine) for chunk in chunks)
+    return model_state(parameters, layout, numerics)
 
 
 def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
@@ -123,6 +124,7 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
     later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
     fixed = state.built + sum(one.persistent for one in first) + _workspaces(job) + _shared_buffer(job, local)
+    fixed += _caches(job, len(chunks)) + _exchanged(job, local, index, len(chunks))
     mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)
     after = fixed + lingers
@@ -187,6 +189,24 @@ def _shared_buffer(job: Job, local: Local) -> int:
     scores = local.tokens * shapes.attention.heads // local.tp * local.seq * local.cp * element
     gathered = local.tokens * shapes.hidden * element if local.sequence_parallel else 0
     return max(gathered, scores if attends and not shapes.attention.fused_core else 0)
+
+
+def _caches(job: Job, chunks: int) -> int:
+    """What a model computes once: each chunk's rotation angles (multi-latent attention caches them by layer), and the
+    causal mask of unfused attention (fusions/fused_softmax.py get_default_causal_mask)."""
+    shapes, seq = job.shapes, job.batch.seq_length
+    mixers = {kind.mixer for kind in shapes.layers}
+    angles = 4 * seq * shapes.attention.rope_dim * chunks if "gqa" in mixers else 0
+    masked = mixers & {"mla", "gqa"} and not shapes.attention.fused_core
+    return angles + (seq * seq if masked else 0)
+
+
+def _exchanged(job: Job, local: Local, index: int, chunks: int) -> int:
+    """What the schedules' own variables hold beside a micro-batch that is worked on (pipeline_parallel/schedules.py):
+    behind another stage the next input and the gradient sent back, before another one the gradient received."""
+    pp = job.layout.pp
+    stream = local.shard * job.shapes.hidden * job.numerics.weight
+    return chunks * stream * (2 * (index > 0) + (index < pp - 1))
 
 
 def _workspaces(job: Job) -> int:

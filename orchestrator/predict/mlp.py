@@ -21,7 +21,7 @@ def write_dense(page: Page, *, first: bool) -> None:
     if first:
         page.layer_input("mlp_norm", "mlp_add", _NORM_LINEAR)
     else:
-        page.keep("MLP input", "[t, h]", page.stream, "mlp_norm", "mlp_add", _LAYER)
+        page.norm_input("MLP input", "mlp_norm", "mlp_add", _LAYER, ("layernorm",))
     normed = page.linear_input(local.shard * shapes.hidden)
     if page.numerics.transformer_engine:
         page.keep("MLP norm output", "[t, h]", normed, "mlp_norm", "fc1", _NORM_LINEAR, labels)
@@ -38,6 +38,8 @@ def write_dense(page: Page, *, first: bool) -> None:
     page.keep("activation output", "[T, f/tp]", page.linear_input(tokens * width), "act", "fc2", _FC2, labels)
     if shapes.gated and not shapes.fused_act:
         page.keep("activated gate", "[T, f/tp]", tokens * width * element, "act", "act", _UNFUSED, labels)
+        # The product saves the other half with `glu_linear_offset` added, which is a tensor of its own, also for zero.
+        page.keep("linear half, shifted", "[T, f/tp]", tokens * width * element, "act", "act", _UNFUSED, labels)
     page.hold("MLP output", "[t, h]", page.stream, "fc2", "mlp_add", _LAYER, labels)
     page.hold("layer output", "[t, h]", page.stream, "mlp_add", "mlp_add", _LAYER)
     act, both = tokens * width * element, tokens * (width + wide) * element

@@ -36,7 +36,7 @@ def write_moe(page: Page, *, first: bool) -> None:
     if first:
         page.layer_input("mlp_norm", "mlp_add", _NORM)
     else:
-        page.keep("MLP input", "[t, h]", page.stream, "mlp_norm", "mlp_add", _LAYER)
+        page.norm_input("MLP input", "mlp_norm", "mlp_add", _LAYER, ("layernorm",))
     separate = ("layernorm",)
     page.keep("pre-MLP norm output", "[t, h]", page.stream, "mlp_norm", "mlp_add", _GATE, separate)
     page.keep("pre-MLP norm's statistic", "[t]", shard * STAT, "mlp_norm", "mlp_norm", _NORM, separate)
@@ -80,8 +80,9 @@ def _shared(page: Page) -> None:
     page.keep("shared experts' activation output", "[T, f/tp]", page.linear_input(tokens * width), "shared", "shared",
               _SHARED, inside)  # fmt: skip
     if shapes.gated and not shapes.fused_act:
-        page.keep("shared experts' activated gate", "[T, f/tp]", tokens * width * element, "shared", "shared", _UNFUSED,
-                  inside)  # fmt: skip
+        for name in ("activated gate", "linear half, shifted"):
+            page.keep(f"shared experts' {name}", "[T, f/tp]", tokens * width * element, "shared", "shared", _UNFUSED,
+                      inside)  # fmt: skip
     if shapes.experts.shared_gate:
         page.keep("shared experts' output before its gate", "[t, h]", page.stream, "shared", "shared", _SHARED, inside)
     page.hold("shared experts' output", "[t, h]", page.stream, "shared", "mlp_add", _MOE, _MOE_LABEL)
@@ -135,7 +136,8 @@ def _experts(page: Page) -> None:
               "fc1", "fc2", _WEIGHTED, inside)  # fmt: skip
     act = ("moe", "moe_act")
     if shapes.gated and not shapes.fused_act:
-        page.keep("experts' activated gate", "[t*k, f/etp]", received * width * element, "act", "act", _UNFUSED, act)
+        for name in ("activated gate", "linear half, shifted"):
+            page.keep(f"experts' {name}", "[t*k, f/etp]", received * width * element, "act", "act", _UNFUSED, act)
     if not shapes.fused_act:
         page.keep("experts' activation before weighting", "[t*k, f/etp]", received * width * element, "act", "act",
                   _EXPERTS, act)  # fmt: skip

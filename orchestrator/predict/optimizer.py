@@ -34,6 +34,8 @@ class Unsplit:
 class ModelState:
     """Bytes on one rank that do not depend on the batch."""
 
+    parameters: int
+    """How many numbers the rank's parameters have, padding left out."""
     weights: int
     gradients: int
     """The buffer that micro-batches add to."""
@@ -86,6 +88,7 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
     # The model is built with parameters of its own; buffers come beside them, one for each group of ranks.
     copied = numerics.weight * count if sharded else 0
     return ModelState(
+        parameters=count,
         weights=weights,
         gradients=gradients,
         main_params=main,

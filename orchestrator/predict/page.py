@@ -28,6 +28,11 @@ class Page:
         self.moments: list[Moment] = []
 
     @property
+    def norm_copies(self) -> bool:
+        """Whether norms save a float32 copy of their input in place of the input, as torch's own does."""
+        return not self.numerics.transformer_engine and self.shapes.rms_norm and self.element != STAT
+
+    @property
     def stream(self) -> int:
         """Bytes of the residual stream on this rank: [t, h]."""
         return self.local.shard * self.shapes.hidden * self.element
@@ -89,13 +94,25 @@ class Page:
         """A tensor that is a temporary, unless one of the labels `instead` keeps it as a boundary's input."""
         self._write(name, shape, size, made, until, source, False, labels, instead)
 
-    def layer_input(self, made: str, last: str, source: str) -> None:
-        """The layer's own input: kept by its first norm, and by a checkpoint of the whole layer."""
-        self.tensors.append(Tensor("layer input", "[t, h]", self.stream, made, last, source, kept=True))
+    def layer_input(self, made: str, last: str, source: str, instead: Iterable[str] = ()) -> None:
+        """The layer's own input: kept by its first norm, and by a checkpoint of the whole layer or (`instead`) of the
+        norm, where the norm does not save it."""
+        kept = not self.norm_copies
+        boundary = frozenset() if kept else frozenset({*instead, FULL})
+        self.tensors.append(
+            Tensor("layer input", "[t, h]", self.stream, made, last, source, kept, frozenset(), boundary)
+        )
 
-    def moment(self, name: str, made: int, freed: int, region: Iterable[str] = ()) -> None:
+    def norm_input(self, name: str, made: str, last: str, source: str, instead: Iterable[str] = ()) -> None:
+        """What goes into a norm inside a layer, of the residual stream's size; `instead` keep it as their input."""
+        if self.norm_copies:
+            self.keep_instead(name, "[t, h]", self.stream, made, last, source, instead)
+        else:
+            self.keep(name, "[t, h]", self.stream, made, last, source)
+
+    def moment(self, name: str, made: int, freed: int, region: Iterable[str] = (), *, mixer: bool = False) -> None:
         """A point of the backward."""
-        self.moments.append(Moment(name, made, freed, frozenset({*region, FULL})))
+        self.moments.append(Moment(name, made, freed, frozenset({*region, FULL}), mixer))
 
     def _write(
         self,

@@ -77,7 +77,7 @@ def layer_parameters(kind: LayerKind, shapes: Shapes, layout: Layout, transforme
     """One layer's parameters on one rank."""
     sizes: list[int] = []
     if kind.mixer == "mla":
-        sizes += _mla(shapes, layout)
+        sizes += _mla(shapes, layout, transformer_engine)
     elif kind.mixer == "gqa":
         sizes += _gqa(shapes, layout)
     elif kind.mixer == "mamba":
@@ -114,20 +114,22 @@ def _linear(shapes: Shapes, width: int) -> list[int]:
     return [wide * shapes.hidden, *bias[0], width * shapes.hidden, *bias[1]]
 
 
-def _mla(shapes: Shapes, layout: Layout) -> list[int]:
+def _mla(shapes: Shapes, layout: Layout, transformer_engine: bool) -> list[int]:
     head, hidden = shapes.attention, shapes.hidden
+    # Down-projections: whole on each rank with Transformer Engine (TELinear, duplicated), else split by columns.
+    split = 1 if transformer_engine else layout.tp
     heads = head.heads // layout.tp
     wide = head.qk_dim + head.rope_dim
     sizes = [*_norm(shapes), heads * head.v_dim * hidden]
     if head.q_lora:
         sizes += [
-            head.q_lora * hidden,
+            head.q_lora * hidden // split,
             heads * wide * head.q_lora,
             *(_norm(shapes, head.q_lora) if head.qk_norm else ()),
         ]
     else:
         sizes += [heads * wide * hidden]
-    sizes += [(head.kv_lora + head.rope_dim) * hidden, heads * (head.qk_dim + head.v_dim) * head.kv_lora]
+    sizes += [(head.kv_lora + head.rope_dim) * hidden // split, heads * (head.qk_dim + head.v_dim) * head.kv_lora]
     return sizes + (_norm(shapes, head.kv_lora) if head.qk_norm else [])
 
 

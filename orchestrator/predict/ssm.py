@@ -34,7 +34,7 @@ def write_mamba(page: Page) -> None:
     page.keep("mixer output", "[T, i/tp]", page.linear_input(tokens * inner), "proj", "proj", _LINEAR)
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _MAMBA_LAYER)
     page.hold("layer output", "[t, h]", page.stream, "add", "add", _MAMBA_LAYER)
-    page.moment("backward of the scan", tokens * (projected + 2 * inner) * element + 2 * states, 0)
+    page.moment("backward of the scan", tokens * (projected + 2 * inner) * element + 2 * states, 0, mixer=True)
 
 
 def write_delta(page: Page) -> None:
@@ -62,4 +62,4 @@ def write_delta(page: Page) -> None:
     page.keep("gated norm output", "[T, V/tp]", page.linear_input(tokens * values), "proj", "proj", _LINEAR,
               ("gdn_norm_out",))  # fmt: skip
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _DELTA)
-    page.moment("backward of the rule", tokens * (2 * repeated + 3 * values) * element, 0)
+    page.moment("backward of the rule", tokens * (2 * repeated + 3 * values) * element, 0, mixer=True)

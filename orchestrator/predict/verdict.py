@@ -79,7 +79,9 @@ def range_of(job: Job, prediction: Prediction, calibration: Calibration | None =
 
 def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     if not job.numerics.cuda:
-        return (Term("ledger", -rank.kept // 50, rank.kept // 50, "2 % of the activations"),)
+        error = rank.kept // 50
+        ledger = Term("ledger", -error, error, "2% of the activations that forward keeps")
+        return (ledger, *_routing(job, rank, calibrated=calibrated))
     share = 0.01 if calibrated else 0.03
     error = int(share * rank.kept)
     terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
@@ -100,15 +102,19 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     terms.append(
         Term("libraries", 0, _GB // 4, "workspaces of cuDNN and Triton, and what JIT warm-up holds for a step")
     )
-    experts = job.shapes.experts
-    if experts.count and not experts.random_logits and not calibrated:
-        routed = _routed(job, rank)
-        terms.append(
-            Term("routing", 0, routed // 2, "tokens of the fullest rank's experts over the mean: up to a half")
-        )
+    terms += _routing(job, rank, calibrated=calibrated)
     if job.cuda_graphs:
         terms.append(Term("CUDA graphs", 0, rank.kept // 4, "private pools hold what a captured layer would free"))
     return tuple(terms)
+
+
+def _routing(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
+    """Which rank's experts get more tokens than the mean: one that has all experts has all tokens."""
+    experts, layout = job.shapes.experts, job.layout
+    if not experts.count or layout.ep * layout.etp == 1 or experts.random_logits or calibrated:
+        return ()
+    share = _routed(job, rank) // 2
+    return (Term("routing", 0, share, "tokens of the fullest rank's experts over the mean: up to a half"),)
 
 
 def _routed(job: Job, rank: RankMemory) -> int:

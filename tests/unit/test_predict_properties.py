@@ -69,9 +69,12 @@ def jobs(draw: st.DrawFn) -> Job:
         world=tp * pp * ep * draw(st.sampled_from([1, 2])), tp=tp, pp=pp, vpp=vpp, ep=ep,
         etp=draw(st.sampled_from([1, tp])), sequence_parallel=tp > 1 and draw(st.booleans()),
     )  # fmt: skip
+    on_gpu = draw(st.booleans())
     numerics = Numerics(
-        weight=2, grad=draw(st.sampled_from([2, 4])), precision_aware=draw(st.booleans()),
-        exp_avg=draw(st.sampled_from([2, 4])), fp8=draw(st.sampled_from([None, "hybrid"])),
+        weight=2 if on_gpu else draw(st.sampled_from([2, 4])), grad=draw(st.sampled_from([2, 4])),
+        precision_aware=draw(st.booleans()), exp_avg=draw(st.sampled_from([2, 4])),
+        fp8=draw(st.sampled_from([None, "hybrid"])) if on_gpu else None, transformer_engine=on_gpu, cuda=on_gpu,
+        moments_in_place=draw(st.sampled_from([True, False, None])),
     )  # fmt: skip
     batch = Batch(draw(st.sampled_from([256, 1024])), draw(st.integers(1, 4)), 32)
     return Job(shapes, layout, numerics, batch, Recompute("selective", draw(LABEL_SETS)))
