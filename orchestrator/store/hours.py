@@ -44,6 +44,14 @@ def study_hours(connection: Connection, now: float, study: str | None = None) ->
     ]
 
 
+def run_seconds(connection: Connection, study: str) -> list[float]:
+    """What the runs of a study took that have ended, with any trainer."""
+    query = """
+        SELECT a.started_at AS started, a.ended_at AS ended FROM attempts a JOIN studies s ON s.id = a.study_id
+        WHERE s.name = :name AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL"""
+    return [row.ended - row.started for row in connection.execute(text(query), {"name": study})]
+
+
 _OWN = f"""
     SELECT s.name AS study, t.world_size AS ranks, a.started_at AS started, a.ended_at AS ended
     FROM attempts a JOIN trials t ON t.id = a.trial_id JOIN studies s ON s.id = a.study_id

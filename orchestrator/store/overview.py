@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import JSON, Connection, String, text
 
 PENDING = "pending"
 PLANNED = "planned"
@@ -128,6 +129,13 @@ def studies(connection: Connection, name: str | None = None) -> list[StudyProgre
         for row in found
     ]
     return sorted(progress, key=lambda one: (-(one.created_at or 0.0), one.name))
+
+
+def study_settings(connection: Connection, name: str | None = None) -> dict[str, dict[str, Any]]:
+    """What was last asked of every study, or of the one of that name, as a whole: `study.gpu_hours`, say."""
+    chosen, given = ("", {}) if name is None else (" WHERE name = :name", {"name": name})
+    query = text("SELECT name, settings FROM studies" + chosen).columns(name=String, settings=JSON)
+    return {row.name: row.settings or {} for row in connection.execute(query, given)}
 
 
 def batch_folders(connection: Connection, names: Collection[str]) -> dict[str, list[str]]:
