@@ -116,6 +116,7 @@ def finish(attempt: RunningAttempt, launcher: Launcher) -> tuple[AttemptRecord, 
         scheduler = step.scheduler
         exit_codes = {str(rank): code for rank, code in sorted(step.exit_codes.items())}
         launch_error = launch_error or step.launch_error
+        attempt.ending = attempt.ending or step.cut_short
         if launch_error is None and attempt.ending is None:
             launch_error = _never_started(run_dir, step.exit_codes)
     record = replace(

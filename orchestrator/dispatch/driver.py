@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.attempt import RunningAttempt
 from orchestrator.dispatch.cancel import read_cancelled
+from orchestrator.dispatch.followup import Left
 from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.journal import ENDED, STARTED, Event, write_event
 from orchestrator.dispatch.launcher import Launcher
@@ -70,8 +72,6 @@ class Driver:
         interruption: Interruption,
         surroundings: Surroundings,
     ) -> None:
-        self.bad_nodes: set[str] = set()
-        """Nodes on which a trial failed in a way that says to avoid them."""
         self.ended = 0
         """Attempts that came to their own end."""
         self._dir = batch_dir
@@ -84,6 +84,8 @@ class Driver:
         self._made: list[Made] = []
         self._dropped: frozenset[str] = frozenset()
         self._deferred: set[int] = set()
+        self._bad_nodes: set[str] = set()
+        self._out_of_time: set[int] = set()
         self._durations: list[float] = []
         self._started_at = time.time()
         self._said_at = 0.0
@@ -118,6 +120,11 @@ class Driver:
             return []
         return open_slots(self._batch, self._made, self._dropped)
 
+    def left_over(self) -> Left:
+        """What another job is to do, with what it must know of this one."""
+        retried = Counter(attempt.slot for attempt in self._made if attempt.fate is Fate.RETRY)
+        return Left(self.left(), retried, self._out_of_time, self._bad_nodes)
+
     def give_up(self, error: str) -> None:
         """End what runs and say that the driver itself failed."""
         try:
@@ -143,6 +150,8 @@ class Driver:
         ended = [attempt for attempt in self._running if attempt.poll()]
         for attempt in ended:
             record, outcome, fate = attempts.finish(attempt, self._launcher)
+            if record.cut_short is not None:
+                self._interruption.end(record.cut_short)  # the job is over, whether or not anybody told the driver
             self._running.remove(attempt)
             self._made.append(Made(attempt.slot, fate))
             seconds = (record.ended_at or record.started_at) - record.started_at
@@ -182,12 +191,14 @@ class Driver:
     def _learn(self, attempt: RunningAttempt, outcome: Outcome, fate: Fate, seconds: float) -> None:
         """What an ended attempt says about the ones to come: how long they take, and where they should not run."""
         if fate is Fate.CUT_SHORT:
+            if attempt.ending == attempts.JOB_TIME_LIMIT:
+                self._out_of_time.add(attempt.slot)
             return
         self.ended += 1
         self._durations.append(seconds)
         if fate is Fate.RETRY and outcome.cause in BAD_NODE_CAUSES and self._surroundings.may_defer:
             hosts = attempts.hosts_of(outcome, attempt.spec)
-            self.bad_nodes |= hosts
+            self._bad_nodes |= hosts
             if hosts:
                 self._deferred.add(attempt.slot)
 

@@ -17,6 +17,8 @@ class Step(Protocol):
     """Why no rank could be started, in the words of what refused; None while that is not so."""
     scheduler: dict[str, Any] | None
     """What a scheduler said of the step; None where none is involved."""
+    cut_short: str | None
+    """Why it ended with the job that it ran in, as an attempt records it; None where it did not."""
 
     def poll(self) -> bool:
         """Whether every rank has ended. Also carries out what is due: fail-fast, and the kill after a grace."""

@@ -133,6 +133,7 @@ class LocalStep:
         self.exit_codes: dict[int, int] = {}
         self.launch_error: str | None = None
         self.scheduler: dict[str, Any] | None = None
+        self.cut_short: str | None = None
         self._port = port
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._kill_at: float | None = None

@@ -87,7 +87,7 @@ def _is_open(batch: Batch, made: Sequence[Made], slot: int, dropped: frozenset[s
     fates = [attempt.fate for attempt in made if attempt.slot == slot]
     if any(fate in (Fate.PASSED, Fate.KEPT) for fate in fates):
         return False
-    if fates.count(Fate.RETRY) >= max(1, batch.max_attempts):
+    if fates.count(Fate.RETRY) + batch.spent.get(trial.trial, 0) >= max(1, batch.max_attempts):
         return False
     if trial.role == ROLE_CONTROL_LAST:
         opening = _opening_of(batch, slot)

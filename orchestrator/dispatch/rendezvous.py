@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
+from collections.abc import Collection
+from pathlib import Path
 from types import TracebackType
 
 
@@ -38,3 +41,28 @@ class HeldPort:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _HIGHEST = 10_000, 65_535
+
+
+def port_elsewhere(taken: Collection[int]) -> int:
+    """A port for another machine, which cannot be held from here: none that a kernel hands out by itself.
+
+    Outgoing connections and `bind` with port 0 never get it, so that only a server of its own number can be in the way,
+    and none of `taken`. Assumes that nodes have this machine's range of ports.
+    """
+    first, last = ephemeral_ports()
+    usable: list[int] = [*range(_LOWEST, first), *range(last + 1, _HIGHEST + 1)]
+    free = [port for port in usable if port not in taken]
+    return secrets.choice(free or list(range(_LOWEST, _HIGHEST + 1)))
+
+
+def ephemeral_ports() -> tuple[int, int]:
+    """The first and last port that this machine's kernel hands out; Linux's own choice where it does not say."""
+    try:
+        first, last = map(int, _EPHEMERAL.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return 32_768, 60_999
+    return first, last

@@ -36,7 +36,7 @@ def again(results_dir: Path, trials: Collection[str], now: float | None = None) 
         at = time.time() if now is None else now
         listed = regrouped(batch, slots)
         name = hashlib.sha256(f"{batch.batch} again at {at} {slots}".encode()).hexdigest()[:12]
-        made.append(replace(batch, batch=name, created_at=at, trials=listed))
+        made.append(replace(batch, batch=name, created_at=at, trials=listed, spent={}, cut_short=[], avoid=[]))
     return made[::-1]
 
 

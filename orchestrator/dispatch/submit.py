@@ -44,6 +44,7 @@ from orchestrator.records.spec import Batch
 
 DRIVER_LOG = "driver.log"
 _LOCK = ".lock"
+_HANDING_OVER = ".handing-over"
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
@@ -85,6 +86,43 @@ def results_lock(results_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def handing_over(results_dir: Path) -> Iterator[None]:
+    """Held by a command from its plan until its batches are there, so that whoever watches does not leave in between.
+
+    Raises:
+        EnvironmentFailure: the folder cannot be written.
+    """
+    try:
+        layout.make_private_dir(results_dir / "batches")
+        descriptor = os.open(results_dir / "batches" / _HANDING_OVER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EnvironmentFailure(f"The results folder {results_dir} cannot be used: {error}.") from error
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: a watcher may then leave too early
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_handing_over(results_dir: Path) -> bool:
+    """Whether a command has planned, and has not handed over yet."""
+    try:
+        descriptor = os.open(results_dir / "batches" / _HANDING_OVER, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def live_batches(results_dir: Path) -> list[LiveBatch]:
@@ -221,31 +259,54 @@ def wait_for_end(results_dir: Path, batch: str, seconds: float) -> bool:
 
 
 def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> list[str]:
-    """End the attempts of local drivers that died, with what their ranks left; the batches it did that for.
+    """End the attempts of drivers that died, with what their ranks left; the batches it did that for.
 
     Such an attempt is cut short: its trial is open again. A driver that failed by itself has said so, and left the
-    attempts that it was running without an end.
+    attempts that it was running without an end. Of one that died with the job it ran in, submitted by hand, Slurm says
+    how that job ended; the nodes of one that did not are asked for what its ranks left, where they can be reached.
 
     Raises:
         EnvironmentFailure: the results folder cannot be written.
     """
-    buried = []
     with results_lock(results_dir):
-        for batch_dir in batch_dirs(results_dir):
-            state = _driver_state(batch_dir)
-            if state is not None and state.state != RUNNING and not state.current:
-                continue
-            if read_submission(batch_dir) is not None or is_alive(batch_dir):
-                continue
-            said = state or _silent(batch_dir)
+        dead = {folder: state for folder in batch_dirs(results_dir) if (state := _dead_driver(folder)) is not None}
+        rows = _ends_of_jobs(dead)
+        for batch_dir, said in dead.items():
+            nodes = launcher or _launcher_of(batch_dir, said)
             try:
-                close_attempts(results_dir, batch_dir, said.heartbeat, launcher or LocalLauncher())
+                close_attempts(results_dir, batch_dir, said.heartbeat, nodes, rows.get(batch_dir))
+                nodes.close()
                 end = said.state if said.state == FAILED else LOST
                 write_json(batch_dir / DRIVER_FILE, dataclasses.replace(said, state=end, current=[], open_trials=[]))
             except OSError as error:
                 raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
-            buried.append(batch_dir.name)
-    return buried
+    return [batch_dir.name for batch_dir in dead]
+
+
+def _dead_driver(batch_dir: Path) -> DriverState | None:
+    """What a driver last said that ended without a word of its end, and whose job nobody else asks about."""
+    state = _driver_state(batch_dir)
+    if state is not None and state.state != RUNNING and not state.current:
+        return None
+    if read_submission(batch_dir) is not None or is_alive(batch_dir):
+        return None
+    return state or _silent(batch_dir)
+
+
+def _ends_of_jobs(dead: Mapping[Path, DriverState]) -> dict[Path, dict[str, Any]]:
+    if not any(state.job for state in dead.values()):
+        return {}
+    from orchestrator.dispatch.slurm.held import ends_of_jobs
+
+    return ends_of_jobs(dead)
+
+
+def _launcher_of(batch_dir: Path, state: DriverState) -> Launcher:
+    if state.job:
+        from orchestrator.dispatch.slurm.held import launcher_of
+
+        return launcher_of(batch_dir, state) or LocalLauncher()
+    return LocalLauncher()
 
 
 def close_attempts(

@@ -78,6 +78,12 @@ class Batch:
     parallel_trials: int = 1
     max_attempts: int = 1
     """Executions a trial may have in this batch when its cause says retry."""
+    spent: dict[str, int] = field(default_factory=dict)
+    """By trial, how many of those executions earlier jobs had, which left this one to do."""
+    cut_short: list[str] = field(default_factory=list)
+    """Trials that ran in such a job until its time limit."""
+    avoid: list[str] = field(default_factory=list)
+    """Nodes on which trials failed there in a way that lies with the node."""
     schema: int = SCHEMA
 
 

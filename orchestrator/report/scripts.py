@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_parameters
 from orchestrator.plan.candidate import group
@@ -20,7 +21,7 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
     Batches are numbered here, since their names come from the instant of submission.
 
     Raises:
-        UsageError: ranks that do not spread over nodes.
+        UsageError: ranks that do not spread over nodes, or a setting of the cluster that cannot work.
     """
     from orchestrator.dispatch.slurm import executor
 
@@ -30,6 +31,7 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
     if cluster_group.get("kind") != "slurm":
         return []
     cluster = cluster_of(cluster_group)
+    check_cluster(cluster, str(results_dir))
     settings = BatchSettings(
         study=plan.study,
         results_dir=str(results_dir),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, parse_sacct, parse_squeue
-from orchestrator.dispatch.slurm.launcher import exit_codes_of, step_environment
+from orchestrator.dispatch.slurm.launcher import end_of_job, exit_codes_of, memory_word, step_environment
 from orchestrator.dispatch.slurm.record import Submission
 from orchestrator.dispatch.slurm.settle import Fate, fate_of_job
 from orchestrator.dispatch.slurm.submission import refusal_of
@@ -81,6 +81,27 @@ def test_srun_says_how_tasks_ended() -> None:
         "srun: launch/slurm: _step_signal: Terminating StepId=1.0\n"
     )
     assert exit_codes_of(text) == {0: 11, 2: -9, 3: -9, 4: -11, 6: -11, 9: -9}
+
+
+def test_srun_says_that_the_job_is_over() -> None:
+    limit = "slurmstepd-node1: error: *** STEP 5.0 ON node1 CANCELLED AT 2026-11-29T20:15:29 DUE TO TIME LIMIT ***\n"
+    assert end_of_job(limit) == "job_time_limit"
+    gone = "srun: error: Unable to create step for job 5: Job/step already completing or completed\n"
+    assert end_of_job(gone) == end_of_job("srun: error: Slurm job 5 has expired\n") == "driver_signal"
+    assert end_of_job("slurmstepd: error: *** STEP 5.0 ON node1 CANCELLED AT 2026-11-29T20:15:29 ***\n") is None
+    assert (
+        end_of_job("srun: error: Unable to create step for job 5: More processors requested than permitted\n") is None
+    )
+
+
+def test_slurmstepd_says_that_a_step_was_over_its_memory() -> None:
+    by_slurm = "slurmstepd-node1: error: StepId=5.0 exceeded memory limit (957460480 > 629145600), being killed"
+    by_kernel = (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the step tasks have been OOM Killed."
+    )
+    assert memory_word(f"srun: something\n{by_slurm}\n") == by_slurm
+    assert memory_word(by_kernel) == by_kernel
+    assert memory_word("srun: error: node1: task 0: Killed\nthe loader exceeded memory limit\n") is None
 
 
 def test_a_step_inherits_neither_another_rank_nor_the_jobs_wishes() -> None:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from orchestrator.dispatch.rendezvous import HeldPort
+from orchestrator.dispatch.rendezvous import HeldPort, ephemeral_ports, port_elsewhere
 
 
 def test_a_server_that_names_the_held_port_can_listen_on_it() -> None:
@@ -42,3 +42,14 @@ def test_a_closed_port_is_given_back() -> None:
 def test_somebody_who_does_not_share_addresses_cannot_take_a_held_port() -> None:
     with HeldPort() as held, socket.socket() as other, pytest.raises(OSError):
         other.bind(("0.0.0.0", held.port))
+
+
+def test_a_port_for_another_machine_is_none_that_a_kernel_hands_out_and_none_in_use() -> None:
+    first, last = ephemeral_ports()
+    taken: set[int] = set()
+    for _ in range(200):
+        port = port_elsewhere(taken)
+        assert not first <= port <= last
+        assert 1024 < port < 65536
+        assert port not in taken
+        taken.add(port)

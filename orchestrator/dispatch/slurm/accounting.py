@@ -128,12 +128,12 @@ def ask_for_names(names: Sequence[str], since: float) -> Heard:
     return _ask(which, lambda job: job.job.name in wanted, lambda jobs: False)
 
 
-def ask_for_steps(job_id: str) -> tuple[Row, ...]:
-    """The steps of a job; none where nothing keeps accounts."""
+def ask_for_steps(job_id: str) -> tuple[Row, ...] | None:
+    """The steps of a job; None where nothing keeps accounts."""
     try:
         text = _sacct(["--jobs", job_id])
     except SlurmUnavailable:
-        return ()
+        return None
     found = parse_sacct(text).get(job_id)
     return () if found is None else found.steps
 

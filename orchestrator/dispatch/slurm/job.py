@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.driver import Driver, Surroundings, batch_in, work
-from orchestrator.dispatch.followup import follow_up
+from orchestrator.dispatch.followup import follow_up, hopeless
 from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.liveness import read_driver_state, take_driver_lock
 from orchestrator.dispatch.package import rank_package
@@ -59,7 +59,7 @@ def run(batch_dir: str) -> str:
     surroundings = Surroundings(
         job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=warning + _OWN_SECONDS, may_defer=True
     )
-    driver = Driver(folder, batch, _launcher(batch, folder), interruption, surroundings)
+    driver = Driver(folder, batch, launcher_for(batch, folder), interruption, surroundings)
     state = work(driver)
     if interruption.reason in (None, attempts.JOB_TIME_LIMIT):
         _hand_over(batch, driver)
@@ -74,7 +74,7 @@ def drive_here(batch_dir: Path) -> str:
     interruption = Interruption()
     folder, batch = batch_dir, batch_in(batch_dir)
     surroundings = Surroundings(job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=_OWN_SECONDS)
-    return work(Driver(folder, batch, _launcher(batch, folder), interruption, surroundings))
+    return work(Driver(folder, batch, launcher_for(batch, folder), interruption, surroundings))
 
 
 def _await_the_end(ends_at: _EndOfJob) -> None:
@@ -87,7 +87,12 @@ def _await_the_end(ends_at: _EndOfJob) -> None:
         time.sleep(1.0)
 
 
-def _launcher(batch: Batch, folder: Path) -> SlurmLauncher:
+def launcher_for(batch: Batch, folder: Path) -> SlurmLauncher:
+    """What starts the steps of a batch in the allocation that this process is in.
+
+    Raises:
+        LaunchError: it is in none.
+    """
     launcher = batch.launcher
     setup_file = launcher.get("setup_file") or write_setup(batch, folder).get("setup_file")
     return SlurmLauncher(
@@ -96,22 +101,25 @@ def _launcher(batch: Batch, folder: Path) -> SlurmLauncher:
         results_dir=batch.results_dir,
         package=launcher.get("package") or str(rank_package(Path(batch.results_dir))),
         python=launcher["python"],
+        batch=batch.batch,
         setup_file=setup_file,
     )
 
 
 def _hand_over(batch: Batch, driver: Driver) -> None:
     """Submit what is left as a follow-up job. Without any progress here, a further job would make none either."""
-    left = driver.left()
-    if not left or not driver.ended:
+    left = driver.left_over()
+    if not left.slots or not driver.ended:
         return
+    for trial in hopeless(batch, left):
+        print(f"{trial} did not fit into two jobs in a row: it needs a longer cluster.time", file=sys.stderr)
     rest = follow_up(batch, left, time.time())
     if rest is None:
         return
     from orchestrator.dispatch.slurm.submission import hand_over
 
-    carry_search(batch, left, rest)
-    refusal = hand_over(rest, exclude=sorted(driver.bad_nodes))
+    carry_search(batch, list(left.slots), rest)
+    refusal = hand_over(rest)
     if refusal is not None:
         print(f"{len(rest.trials)} trials are left to the next command: {refusal}", file=sys.stderr)
 
@@ -180,6 +188,8 @@ class _EndOfJob:
         text = self._squeue("%S|%l")
         if text is None:
             return self._end
+        if not text:
+            return 0.0  # the queue knows no such job any more, or it is over
         start, _, limit = text.partition("|")
         seconds = limit_seconds(limit)
         return float(start) + seconds if start.isdigit() and seconds is not None else None
@@ -187,8 +197,8 @@ class _EndOfJob:
     def _squeue(self, field: str) -> str | None:
         try:
             return run_slurm(["squeue", "--noheader", "--jobs", self._job_id, "--format", field]).strip()
-        except SlurmUnavailable:
-            return None
+        except SlurmUnavailable as error:
+            return "" if "Invalid job id" in str(error) else None
 
 
 def main(arguments: Sequence[str]) -> int:

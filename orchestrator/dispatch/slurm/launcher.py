@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.schema import SlurmCluster
+from orchestrator.dispatch.attempt import DRIVER_SIGNAL, JOB_TIME_LIMIT
 from orchestrator.dispatch.gather import is_home
 from orchestrator.dispatch.launcher import LaunchError
 from orchestrator.dispatch.local import GRACE_SECONDS, LAUNCH_LOG
-from orchestrator.dispatch.rendezvous import HeldPort
+from orchestrator.dispatch.rendezvous import HeldPort, port_elsewhere
 from orchestrator.dispatch.revisions import pins_of
+from orchestrator.dispatch.slurm import tied
 from orchestrator.dispatch.slurm.accounting import Row, SlurmUnavailable, ask_for_steps, run_slurm
 from orchestrator.dispatch.slurm.cluster import Shape, local_dir, shape_of
 from orchestrator.dispatch.slurm.step import Ranks, as_flags, step_command
@@ -28,12 +31,20 @@ from orchestrator.records.spec import TrialSpec
 
 _ACCOUNTS_SECONDS = 3.0
 """How long accounts may lag behind the end of a step."""
+_OLD_DAYS = 7
+"""After which no trial still writes to the folder that it made on a node."""
 _NOT_FOR_STEPS = ("SLURM_CPU_BIND", "SLURM_MEM_", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_TRES_PER_TASK")
 """Of the job's environment, what srun would take as a wish about the step."""
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 _ENDED = re.compile(
     r"srun: error: \S+: tasks? (?P<tasks>[\d,\-]+): (?:Exited with exit code (?P<code>\d+)|(?P<word>[A-Z][\w ]*))"
+)
+_OVER_MEMORY = re.compile(r"slurmstepd\S*: error: .*(?:exceeded memory limit|oom.kill event)")
+_TIME_LIMIT = re.compile(r"slurmstepd\S*: error: \*\*\* (?:STEP|JOB) .* DUE TO TIME LIMIT")
+_NO_JOB = re.compile(
+    r"srun: error: (?:Slurm job \d+ has expired|Unable to (?:create step|confirm allocation) for job \d+: "
+    r"(?:Job/step already completing or completed|Invalid job id specified))"
 )
 _SIGNALS = {
     "Killed": signal.SIGKILL,
@@ -90,6 +101,7 @@ class SlurmLauncher:
         results_dir: str,
         package: str,
         python: str,
+        batch: str,
         setup_file: str | None = None,
     ) -> None:
         self._cluster = cluster
@@ -98,15 +110,17 @@ class SlurmLauncher:
         self._package = package
         self._python = python
         self._setup_file = setup_file
-        self._prefix = f"{local_dir(cluster)}/orchestrator-{os.geteuid()}-{allocation.job_id}-"
+        self._ports: set[int] = set()
+        # Of this batch alone: an allocation that the user holds may have several drivers.
+        self._prefix = f"{local_dir(cluster)}/orchestrator-{os.geteuid()}-{allocation.job_id}-{batch[:8]}-"
 
     def new_beacon_dir(self, trial: str, attempt: str) -> str:
         """Made by each node's first supervisor. Flat, since a shared parent could belong to somebody else."""
         return f"{self._prefix}{trial}-{attempt}"
 
     def start(self, spec: TrialSpec, spec_file: Path) -> SlurmStep:
-        port = self._port()
         shape = shape_of(self._cluster, spec.world_size)
+        held, port = self._port(shape)
         name = f"{spec.trial}-{spec.attempt}"
         pins = pins_of(spec.config, self._results_dir)
         ranks = Ranks(
@@ -115,7 +129,7 @@ class SlurmLauncher:
             results_dir=self._results_dir,
             package=self._package,
             python=self._python,
-            port=port.port,
+            port=port,
             setup_file=self._setup_file,
             first_on_path=[pin.on_path for pin in pins],
             also_mounted=[str(folder) for pin in pins for folder in (pin.worktree, pin.repository) if folder],
@@ -132,7 +146,7 @@ class SlurmLauncher:
         try:
             with log.open("ab") as stream:
                 process = subprocess.Popen(
-                    command,
+                    [sys.executable, "-I", "-S", str(tied.__file__), str(os.getpid()), *command],
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=stream,
@@ -140,9 +154,10 @@ class SlurmLauncher:
                     process_group=0,
                 )
         except OSError as error:
-            port.close()
+            if held is not None:
+                held.close()
             raise LaunchError(f"srun could not be started: {error}") from error
-        return SlurmStep(process, self._allocation, name, log, port)
+        return SlurmStep(process, self._allocation, name, log, held)
 
     def bring_home(self, spec: TrialSpec) -> list[str]:
         """Collect on the nodes what is not home yet; where all is, the folders wait for the end of the job."""
@@ -153,9 +168,12 @@ class SlurmLauncher:
         return self._on_nodes(shape.nodes, [self._python, *gather, str(shape.ranks_per_node)])
 
     def close(self) -> list[str]:
-        """Remove what the job's ranks and its container left on the nodes."""
+        """Remove what this batch's ranks and its container left on the nodes, and what killed drivers did long ago."""
         container = f"pyxis_orchestrator-{self._allocation.job_id}"
+        local, user = local_dir(self._cluster), os.geteuid()
         script = f'rm -rf -- "{self._prefix}"*; '
+        old = f"-maxdepth 1 -type d -user {user} -name 'orchestrator-{user}-*' -mtime +{_OLD_DAYS}"
+        script += f'find "{local}/" {old} -exec rm -rf -- {{}} + 2>/dev/null; '
         if self._cluster.container.kind == "pyxis" and self._cluster.container.name is None:
             script += f"if command -v enroot >/dev/null; then enroot remove -f {container}; fi; "
         return self._on_nodes(self._allocation.node_count, ["sh", "-c", f"{script}true"])
@@ -189,15 +207,18 @@ class SlurmLauncher:
             return []
         return [line for line in done.stderr.splitlines() if line][-8:]
 
-    def _port(self) -> HeldPort:
-        """Held here where rank 0 will listen here; else a number that this machine had free."""
+    def _port(self, shape: Shape) -> tuple[HeldPort | None, int]:
+        """Held where rank 0 will certainly listen on this machine; else one that its kernel gives to nobody."""
+        here = socket.gethostname().partition(".")[0] == self._allocation.first_node.partition(".")[0]
+        if not here or self._allocation.node_count != shape.nodes:
+            port = port_elsewhere(self._ports)
+            self._ports.add(port)
+            return None, port
         try:
-            port = HeldPort()
+            held = HeldPort()
         except OSError as error:
             raise LaunchError(f"no free port for the rendezvous: {error}") from error
-        if socket.gethostname().partition(".")[0] != self._allocation.first_node.partition(".")[0]:
-            port.close()
-        return port
+        return held, held.port
 
     def _cpus_per_task(self, shape: Shape) -> int | None:
         if self._cluster.cpus_per_task is not None:
@@ -211,7 +232,7 @@ class SlurmStep:
     """One srun and the step that it started."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], allocation: Allocation, name: str, log: Path, port: HeldPort
+        self, process: subprocess.Popen[bytes], allocation: Allocation, name: str, log: Path, port: HeldPort | None
     ) -> None:
         self.exit_codes: dict[int, int] = {}
         self.launch_error: str | None = None
@@ -227,6 +248,8 @@ class SlurmStep:
         self._read = 0
         self._port = port
         self._kill_at: float | None = None
+        self._memory_word: str | None = None
+        self.cut_short: str | None = None
 
     def poll(self) -> bool:
         """Whether srun has ended. `--kill-on-bad-exit` ends the other ranks; what outlives the grace is killed here,
@@ -255,7 +278,8 @@ class SlurmStep:
             run_slurm(["scancel", "--signal=TERM", step])
 
     def close(self) -> None:
-        self._port.close()
+        if self._port is not None:
+            self._port.close()
 
     def _find_step(self) -> str | None:
         try:
@@ -274,7 +298,10 @@ class SlurmStep:
             return
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        self.exit_codes |= exit_codes_of(whole.decode(errors="replace"))
+        text = whole.decode(errors="replace")
+        self.exit_codes |= exit_codes_of(text)
+        self._memory_word = self._memory_word or memory_word(text)
+        self.cut_short = self.cut_short or end_of_job(text)
 
     def _settle(self) -> None:
         """Slurm's word on a step that did not end well; one that did needs none."""
@@ -283,6 +310,8 @@ class SlurmStep:
             return
         row = self._accounted_step()
         self.scheduler["srun_status"] = status
+        if self._memory_word is not None:
+            self.scheduler["reason"] = self._memory_word
         if row is not None:
             self.scheduler |= {
                 "step_id": f"{row.job_id}.{row.step}",
@@ -295,7 +324,10 @@ class SlurmStep:
         """The step's row, once it says that the step failed: accounts lag, and may call it COMPLETED at first."""
         deadline = time.monotonic() + _ACCOUNTS_SECONDS
         while True:
-            row = next((step for step in reversed(ask_for_steps(self._job_id)) if step.name == self._name), None)
+            steps = ask_for_steps(self._job_id)
+            if steps is None:
+                return None
+            row = next((step for step in reversed(steps) if step.name == self._name), None)
             if (row is not None and row.word not in ("RUNNING", "COMPLETED")) or time.monotonic() > deadline:
                 return row
             time.sleep(0.3)
@@ -315,6 +347,18 @@ def exit_codes_of(text: str) -> dict[int, int]:
         for task in _numbers(match["tasks"]):
             codes[task] = status
     return codes
+
+
+def end_of_job(text: str) -> str | None:
+    """What srun prints of a step that ended with its job, or could not start since that is over; None for nothing."""
+    if _TIME_LIMIT.search(text):
+        return JOB_TIME_LIMIT
+    return DRIVER_SIGNAL if _NO_JOB.search(text) else None
+
+
+def memory_word(text: str) -> str | None:
+    """What slurmstepd prints of a step over its memory, whose row may say CANCELLED or COMPLETED; None for nothing."""
+    return next((line.strip() for line in text.splitlines() if _OVER_MEMORY.search(line)), None)
 
 
 def step_environment(inherited: Mapping[str, str], trial: Mapping[str, str]) -> dict[str, str]:

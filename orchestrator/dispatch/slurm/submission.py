@@ -17,6 +17,7 @@ from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.liveness import DRIVER_FILE, SUBMITTED, SUBMITTING, DriverState, read_driver_state
 from orchestrator.dispatch.package import rank_package
 from orchestrator.dispatch.retry import bad_nodes
+from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_name, job_parameters, warning_seconds
 from orchestrator.dispatch.slurm.record import (
@@ -44,8 +45,10 @@ def slurm_settings(
     """What the batches of a command share, from its `cluster` group.
 
     Raises:
+        UsageError: a setting of the cluster that cannot work.
         EnvironmentFailure: the results folder cannot be written.
     """
+    check_cluster(cluster_of(group(request, "cluster")), str(results_dir.absolute()))
     try:
         package = rank_package(results_dir.absolute())
     except OSError as error:
@@ -61,9 +64,14 @@ def batch_settings(
     *,
     package: Path | None,
 ) -> BatchSettings:
-    """The settings without a file written; a driver that is given no `package` makes it."""
+    """The settings without a file written; a driver that is given no `package` makes it.
+
+    Raises:
+        UsageError: a setting of the cluster that cannot work.
+    """
     group_of = dict(group(request, "cluster"))
     cluster = cluster_of(group_of)
+    check_cluster(cluster, str(results_dir.absolute()))
     launcher = {
         "kind": cluster.kind,
         "cluster": group_of,
@@ -144,7 +152,7 @@ def submit_again(batch: Batch, exclude: Sequence[str]) -> str | None:
     return submission.error if submission is not None else None
 
 
-def hand_over(batch: Batch, exclude: Sequence[str]) -> str | None:
+def hand_over(batch: Batch) -> str | None:
     """Submit a follow-up batch from inside a job; why it was refused, or None.
 
     Where a node may not submit, the batch is given up: its trials are open, and the user's next command runs them.
@@ -155,7 +163,7 @@ def hand_over(batch: Batch, exclude: Sequence[str]) -> str | None:
         if read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch)) is not None:
             return None
         batch = prepare(batch)
-        _submit(batch, exclude, None, blame_trials=False)
+        _submit(batch, batch.avoid, None, blame_trials=False)
     submission = read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch))
     return submission.error if submission is not None else None
 
