@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts one rank, in a container or not: bash rank.sh SPEC PYTHON PORT SETUP LOCAL [PATH]...
 #
-#   SPEC    the trial's specification: the rank's number comes from Slurm
+#   SPEC    the trial's specification: the rank's number comes from Slurm. Where it is `-MODULE`, no rank is started
+#           but that module, which answers the questions on its stdin
 #   PYTHON  the interpreter that has the training framework
 #   PORT    of the rendezvous on the step's first node
 #   SETUP   a file of shell lines to run first, or an empty word
@@ -29,4 +30,5 @@ fi
 path=
 for entry in "$@"; do path=$path${path:+:}$entry; done
 export PYTHONPATH=$path${PYTHONPATH:+:$PYTHONPATH}
+case $spec in -*) exec "$python" -W ignore -m "${spec#-}" ;; esac
 exec "$python" -m orchestrator.trial "$spec"

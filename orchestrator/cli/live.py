@@ -23,6 +23,18 @@ class Live:
 def live(answering: Answering) -> list[Live]:
     """Every live batch of the results folders that the database knows and this user owns."""
     from orchestrator.dispatch.submit import live_batches
+
+    return [Live(folder, batch) for folder in _own_folders(answering) for batch in live_batches(folder)]
+
+
+def more_to_come(answering: Answering) -> bool:
+    """Whether a command has planned something and has not handed it over yet."""
+    from orchestrator.dispatch.submit import is_handing_over
+
+    return any(is_handing_over(folder) for folder in _own_folders(answering))
+
+
+def _own_folders(answering: Answering) -> list[Path]:
     from orchestrator.records.layout import UntrustedFolderError, check_private
     from orchestrator.store.overview import results_dirs
 
@@ -34,5 +46,5 @@ def live(answering: Answering) -> list[Live]:
             check_private(folder)
         except (FileNotFoundError, UntrustedFolderError):
             continue
-        found += [Live(folder, batch) for batch in live_batches(folder)]
+        found.append(folder)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from orchestrator.plan.modes import expand_mode
 if TYPE_CHECKING:
     from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.plan import Plan, PlannedTrial
+    from orchestrator.plan.validator import Validation
     from orchestrator.store.database import Store
     from orchestrator.store.plans import PlanRecord
 
@@ -62,20 +63,42 @@ def _database(given: argparse.Namespace, configured: str | None, results_dir: Pa
     return chosen or default_url(results_dir)
 
 
-def plan_of(asked: Asked, store: Store | None) -> Plan:
-    """Judge every candidate by the rules and by the framework itself, and look up which trials are known.
+@dataclass(frozen=True)
+class Judged:
+    """The candidates of a command with what their recipes said, and the framework's verdicts on them."""
+
+    candidates: tuple[Candidate, ...]
+    validation: Validation
+
+
+def judge(asked: Asked, *, may_start: bool = False, say: Callable[[str], None] = print) -> Judged:
+    """Have the framework itself judge every candidate. No database is open meanwhile: it may take long.
+
+    With `may_start`, a recipe that cannot be built here is asked in a step on a node of the cluster, of which `say`
+    tells; else only what such a step answered before counts.
+    """
+    from orchestrator.dispatch.slurm.recipes import RecipeNode
+    from orchestrator.plan.candidate import Candidate
+    from orchestrator.plan.resolved import with_resolved
+    from orchestrator.plan.validator import validate
+
+    def node(request: Mapping[str, Any]) -> RecipeNode | None:
+        return RecipeNode.of(request, asked.results_dir, may_start=may_start, say=say)
+
+    candidates = [Candidate(one.name, one.request) for one in asked.candidates]
+    validation = validate(candidates, elsewhere=node)
+    return Judged(tuple(with_resolved(candidates, validation.verdicts)), validation)
+
+
+def plan_of(asked: Asked, store: Store | None, judged: Judged) -> Plan:
+    """Hold what was judged against the rules, and look up which trials are known.
 
     `store` is None where there is no database yet.
     """
     from orchestrator.dispatch.submit import live_batches
-    from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.plan import make_plan
-    from orchestrator.plan.resolved import with_resolved
-    from orchestrator.plan.validator import validate
 
-    candidates = [Candidate(one.name, one.request) for one in asked.candidates]
-    validation = validate(candidates)
-    candidates = with_resolved(candidates, validation.verdicts)
+    candidates, validation = judged.candidates, judged.validation
     repeats = int(asked.request["study"]["repeats"])
     return make_plan(
         asked.study,

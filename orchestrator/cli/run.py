@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.place import check_place, collect, note, writable_store
-from orchestrator.cli.planning import Asked, ask, plan_of, record_of
+from orchestrator.cli.planning import Asked, ask, judge, plan_of, record_of
 from orchestrator.cli.running import Running, follow, interrupts_held, refuse_dead, submit
 from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.records.layout import batch_dir
@@ -26,6 +26,7 @@ SLURM = "slurm"
 def run(given: argparse.Namespace) -> int:
     from orchestrator.analysis.searched import decisions_of
     from orchestrator.cli.searching import next_of, say, search_of
+    from orchestrator.dispatch.submit import handing_over
     from orchestrator.plan.predictions import keep_predictions
     from orchestrator.store.plans import record_plan
 
@@ -39,16 +40,17 @@ def run(given: argparse.Namespace) -> int:
     _refuse_unsized(plan)
     search = search_of(asked, plan)
     decision = next_of(search) if search is not None and plan.new else None
-    with writable_store(asked) as store:
-        record_plan(store, asked.results_dir, record_of(plan, asked))
-    keep_predictions(asked.results_dir, plan)
-    if decision is not None and decision.done:
-        say(plan.study, [decision])
+    with handing_over(asked.results_dir):
         with writable_store(asked) as store:
-            _show_comparison(store, plan, as_json=given.json, tried=True)
-        return 0
-    with interrupts_held() as held:
-        running = submit(asked, plan, search)
+            record_plan(store, asked.results_dir, record_of(plan, asked))
+        keep_predictions(asked.results_dir, plan)
+        if decision is not None and decision.done:
+            say(plan.study, [decision])
+            with writable_store(asked) as store:
+                _show_comparison(store, plan, as_json=given.json, tried=True)
+            return 0
+        with interrupts_held() as held:
+            running = submit(asked, plan, search)
     if asked.request["cluster"]["kind"] == SLURM:
         return _show_submitted(asked, plan, running, as_json=given.json)
     interrupted = follow(asked, running, interrupted=bool(held))
@@ -64,14 +66,15 @@ def _plan(asked: Asked) -> Plan:
     """The plan, after taking in what earlier commands left. Nothing is created for a study that will not run."""
     from orchestrator.store.database import parse_url
 
+    judged = judge(asked, may_start=True, say=note)
     parsed = parse_url(asked.database)
     if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").expanduser().exists():
-        return plan_of(asked, None)
+        return plan_of(asked, None, judged)
     with writable_store(asked) as store:
         for text in store.notes:
             note(f"note: {text}")
         collect(store, asked.results_dir)
-        return plan_of(asked, store)
+        return plan_of(asked, store, judged)
 
 
 def _show_plan(asked: Asked, *, as_json: bool) -> int:
@@ -82,11 +85,12 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
     from orchestrator.store.database import open_store
     from orchestrator.store.failures import StoreMissing
 
+    judged = judge(asked)
     try:
         with open_store(asked.database) as store:
-            plan = plan_of(asked, store)
+            plan = plan_of(asked, store, judged)
     except StoreMissing:
-        plan = plan_of(asked, None)
+        plan = plan_of(asked, None, judged)
     scripts = planned_scripts(plan, asked.results_dir)
     predicted = forecasts(plan)
     if as_json:
@@ -123,9 +127,15 @@ def _refuse_unsized(plan: Plan) -> None:
     unsized = [entry.name for entry in plan.new if entry.world_size is None]
     if unsized:
         raise UsageError(
-            f"{unsized[0]}: parallelism.world_size is left to the recipe, which cannot be asked here: say how many "
+            f"{unsized[0]}: parallelism.world_size is left to the recipe, which {_why_unsized(plan)}: say how many "
             "ranks it takes, for example parallelism.world_size=8, or choose a file of conf/parallelism."
         )
+
+
+def _why_unsized(plan: Plan) -> str:
+    """Why a recipe has not said how many ranks it needs."""
+    kind = plan.new[0].request["cluster"]["kind"] if plan.new else None
+    return "did not say it when a node was asked (see above)" if kind != "local" else "cannot be asked here"
 
 
 def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool) -> int:

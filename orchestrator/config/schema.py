@@ -62,6 +62,7 @@ class Model:
     hidden_dropout: float | Recipe = UNSET
     softmax_scale: float | Recipe | None = UNSET
     attention_backend: str = UNSET
+    transformer_impl: str = UNSET
     window_size: list[int] | Recipe | None = UNSET
     window_attn_skip_freq: int | list[int] | Recipe | None = UNSET
     init_method_std: float | Recipe = UNSET
@@ -84,6 +85,19 @@ class Model:
     v_head_dim: int | Recipe = UNSET
     mscale: float | Recipe = UNSET
     mscale_all_dim: float | Recipe = UNSET
+    cache_mla_latents: bool | Recipe = UNSET
+    experimental_attention_variant: str | None = UNSET
+    linear_attention_freq: int | list[int] | Recipe | None = UNSET
+    linear_conv_kernel_dim: int | Recipe | None = UNSET
+    linear_key_head_dim: int | Recipe | None = UNSET
+    linear_value_head_dim: int | Recipe | None = UNSET
+    linear_num_key_heads: int | Recipe | None = UNSET
+    linear_num_value_heads: int | Recipe | None = UNSET
+    cp_comm_type: str | list[str] | None = UNSET
+    num_layers_in_first_pipeline_stage: int | Recipe | None = UNSET
+    num_layers_in_last_pipeline_stage: int | Recipe | None = UNSET
+    account_for_embedding_in_pipeline_split: bool | Recipe = UNSET
+    account_for_loss_in_pipeline_split: bool | Recipe = UNSET
     num_moe_experts: int | Recipe | None = UNSET
     moe_ffn_hidden_size: int | Recipe | None = UNSET
     moe_layer_freq: int | list[int] | Recipe = UNSET
@@ -101,6 +115,10 @@ class Model:
     moe_router_bias_update_rate: float | Recipe = UNSET
     moe_router_force_load_balancing: bool | Recipe = UNSET
     moe_router_fusion: bool | Recipe = UNSET
+    moe_router_padding_for_fp8: bool | Recipe | None = UNSET
+    moe_router_padding_for_quantization: bool | Recipe | None = UNSET
+    moe_input_jitter_eps: float | Recipe | None = UNSET
+    moe_layer_recompute: bool | Recipe = UNSET
     moe_aux_loss_coeff: float | list[float] | Recipe = UNSET
     moe_z_loss_coeff: float | Recipe | None = UNSET
     moe_grouped_gemm: bool | Recipe = UNSET
@@ -114,6 +132,7 @@ class Model:
     moe_token_drop_policy: str = UNSET
     overlap_moe_expert_parallel_comm: bool | Recipe = UNSET
     delay_wgrad_compute: bool | Recipe = UNSET
+    ep_overlap_early_attn_memory_release: bool | Recipe = UNSET
     hybrid_override_pattern: str | None = UNSET
     is_hybrid_model: bool | Recipe = UNSET
     mamba_state_dim: int | Recipe = UNSET
@@ -124,11 +143,23 @@ class Model:
     cpu_offloading_num_layers: int | Recipe = UNSET
     cpu_offloading_activations: bool | Recipe = UNSET
     cpu_offloading_weights: bool | Recipe = UNSET
+    fine_grained_activation_offloading: bool | Recipe = UNSET
+    offload_modules: list[str] | Recipe | None = UNSET
     distribute_saved_activations: bool | Recipe | None = UNSET
     enable_cuda_graph: bool | Recipe = UNSET
+    external_cuda_graph: bool | Recipe = UNSET
     cuda_graph_impl: str | None = UNSET
     cuda_graph_scope: str | list[str] | None = UNSET
     cuda_graph_warmup_steps: int | Recipe = UNSET
+    fp8_param: bool | Recipe = UNSET
+    fp8_quantizer_factory: str | None = UNSET
+    fp4: str | None = UNSET
+    fp4_recipe: str | None = UNSET
+    fp4_param: bool | Recipe = UNSET
+    fp4_quantizer_factory: str | None = UNSET
+    first_last_layers_bf16: bool | Recipe = UNSET
+    num_layers_at_start_in_bf16: int | Recipe = UNSET
+    num_layers_at_end_in_bf16: int | Recipe = UNSET
 
 
 @dataclass(frozen=True)
@@ -261,6 +292,8 @@ class SlurmCluster:
     reservation: str | None = None
     time: str | int | None = None
     """Wall time of one allocation: minutes, or as sbatch reads it."""
+    resolve_minutes: int = 15
+    """Time limit of the step on one node that asks a recipe how many ranks it needs, where only a node can build it."""
     nodes: int | None = None
     """Null: from the world size and `gpus_per_node`."""
     gpus_per_node: int = 8

@@ -24,14 +24,10 @@ def rank_package(results_dir: Path) -> Path:
         OSError: the results folder cannot be written.
     """
     files = _files()
-    digest = hashlib.sha256()
-    for name, path in sorted(files.items()):
-        content = path.read_bytes()
-        digest.update(f"{name} {len(content)}\n".encode() + content)
     parent = results_dir / _FOLDER
     layout.make_private_dir(parent)
     layout.check_private(parent)
-    folder = parent / digest.hexdigest()[:16]
+    folder = parent / package_digest()
     if folder.exists():
         return folder
     building = Path(tempfile.mkdtemp(dir=parent, prefix=".building-"))
@@ -46,6 +42,15 @@ def rank_package(results_dir: Path) -> Path:
         if not folder.exists():  # another command was faster
             raise
     return folder
+
+
+def package_digest() -> str:
+    """A hash of what that folder holds, 16 hex digits."""
+    digest = hashlib.sha256()
+    for name, path in sorted(_files().items()):
+        content = path.read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
 
 
 def slurm_files() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from submitit.slurm.slurm import _make_sbatch_string
 from orchestrator.config.compose import compose
 from orchestrator.config.errors import UsageError
 from orchestrator.config.schema import Container, SlurmCluster
+from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import Shape, cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_parameters, limit_seconds, warning_seconds
-from orchestrator.dispatch.slurm.step import Ranks, step_command
+from orchestrator.dispatch.slurm.recipes import RecipeNode, why_not
+from orchestrator.dispatch.slurm.step import Ranks, question_command, step_command
 
 GOLDEN = Path(__file__).parents[1] / "data" / "slurm"
 PRESETS = {
@@ -73,6 +76,12 @@ def step_text(name: str) -> str:
     return " \\\n    ".join(shlex.quote(word) for word in command) + "\n"
 
 
+def question_text(name: str, *, held: bool = False) -> str:
+    ranks = Ranks(**{**RANKS.__dict__, "name": "orchestrator-resolve", "spec_file": "-some.module", "port": 0})
+    command = question_command(preset(name), ranks, held=held)
+    return " \\\n    ".join(shlex.quote(word) for word in command) + "\n"
+
+
 def check_golden(file: str, text: str) -> None:
     path = GOLDEN / file
     if os.environ.get("UPDATE_GOLDEN"):
@@ -89,6 +98,43 @@ def test_the_jobs_script_is_the_one_that_was_reviewed(name: str) -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_steps_command_is_the_one_that_was_reviewed(name: str) -> None:
     check_golden(f"{name}.step", step_text(name))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_command_that_asks_a_recipe_is_the_one_that_was_reviewed(name: str) -> None:
+    check_golden(f"{name}.question", question_text(name))
+
+
+def test_in_an_allocation_that_is_held_a_recipe_is_asked_beside_what_runs() -> None:
+    words = question_text("h100_pyxis", held=True)
+    assert "--overlap" in words
+    assert "--partition" not in words
+    assert "--time" not in words
+
+
+def test_the_same_node_is_asked_again_when_its_image_or_pins_change_and_not_for_a_time_limit(tmp_path: Path) -> None:
+    def key(*words: str) -> str:
+        node = RecipeNode.of(compose([*PRESETS["h100_pyxis"], *words]), tmp_path)
+        assert node is not None
+        return node.key()
+
+    image = tmp_path / "nemo.sqsh"
+    image.write_text("1")
+    first = key(f"cluster.container.image={image}")
+    assert key(f"cluster.container.image={image}", "cluster.time=7", "cluster.partition=other") == first
+    assert key("revisions.bridge=0123abc") != key()
+    assert key("cluster.setup=['true']") != key()
+    image.write_text("22")
+    assert key(f"cluster.container.image={image}") != first
+    assert RecipeNode.of(compose(["cluster=local"]), tmp_path) is None
+
+
+def test_a_step_that_fails_is_told_of_in_the_words_that_matter() -> None:
+    started = "srun: job 7 queued and waiting for resources\nsrun: job 7 has been allocated resources\n"
+    ended = "srun: error: node1: task 0: Exited with exit code 1\n"
+    assert why_not(f"{started}Traceback\nModuleNotFoundError: No module named 'x'\n{ended}").startswith("ModuleNot")
+    assert why_not("srun: error: Unable to allocate resources: Invalid account\n").endswith("Invalid account")
+    assert why_not("") == "it said nothing"
 
 
 def test_a_users_own_word_for_sbatch_replaces_ours_and_null_drops_it() -> None:
@@ -141,3 +187,30 @@ def test_time_limits_are_read_as_sbatch_reads_them(time: str | int, seconds: int
 def test_a_short_job_is_warned_later() -> None:
     assert warning_seconds(None) == warning_seconds(240) == 120
     assert warning_seconds(4) == 60
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        (SlurmCluster(max_jobs=0), "cluster.max_jobs must be 1 or more"),
+        (SlurmCluster(trials_per_job=-1), "cluster.trials_per_job must be 1 or more"),
+        (SlurmCluster(nodes=0), "cluster.nodes must be 1 or more"),
+        (SlurmCluster(time="soon"), "cluster.time=soon is no time limit"),
+        (SlurmCluster(sbatch={"job_name": "mine"}), "its batch, by which it is found again"),
+        (SlurmCluster(sbatch={"array": "1-3"}), "one driver"),
+        (SlurmCluster(srun={"job-name": "mine"}), "its trial, by which it is found again"),
+        (SlurmCluster(container=Container(kind="pyxis")), "needs cluster.container.image"),
+        (SlurmCluster(container=Container(image="x.sif")), "set it to pyxis or apptainer"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(cluster: SlurmCluster, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        check_cluster(cluster, "/results")
+
+
+def test_folders_that_slurm_or_a_container_would_read_otherwise_are_refused() -> None:
+    with pytest.raises(UsageError, match="holds a %"):
+        check_cluster(SlurmCluster(), "/results/50%j")
+    with pytest.raises(UsageError, match="comma or a colon"):
+        check_cluster(SlurmCluster(container=Container(kind="apptainer", image="x.sif")), "/results/a,b")
+    check_cluster(SlurmCluster(sbatch={"job-name": None}), "/results/a,b")

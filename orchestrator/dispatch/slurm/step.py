@@ -9,6 +9,22 @@ from orchestrator.config.schema import SlurmCluster
 from orchestrator.dispatch.slurm.cluster import Shape, gpu_flag, local_dir
 
 RANK_SCRIPT = "rank.sh"
+_SBATCH_ALONE = frozenset(
+    {
+        "requeue",
+        "no-requeue",
+        "signal",
+        "output",
+        "error",
+        "open-mode",
+        "wrap",
+        "parsable",
+        "wait",
+        "test-only",
+        "array",
+    }
+)
+"""Of sbatch's parameters, what srun lacks, or would take for something else."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,27 @@ def step_command(
     return ["srun", *as_flags(flags), *extra, *inner]
 
 
+def question_command(cluster: SlurmCluster, ranks: Ranks, *, held: bool) -> list[str]:
+    """The srun command of a process that builds recipes, on one node as trials have it: in an allocation of its own,
+    or with `held` in the one that this shell holds.
+    """
+    if held:
+        return _with_flags(step_command(cluster, Shape(1, 1), ranks, cpus_per_task=None), {"overlap": True})
+    of_step = step_command(cluster, Shape(1, 1), ranks, cpus_per_task=cluster.cpus_per_task)
+    job: dict[str, str | int | bool | None] = {
+        "account": cluster.account,
+        "partition": cluster.partition,
+        "qos": cluster.qos,
+        "constraint": cluster.constraint,
+        "reservation": cluster.reservation,
+        "exclude": ",".join(cluster.exclude) or None,
+        "exclusive": cluster.exclusive,
+    }
+    job |= {key.replace("_", "-"): value for key, value in cluster.sbatch.items()}
+    job = {key: value for key, value in job.items() if key not in _SBATCH_ALONE}
+    return _with_flags(of_step, {**job, "time": cluster.resolve_minutes, "nodes": 1, "mem": cluster.mem})
+
+
 def rank_command(cluster: SlurmCluster, ranks: Ranks) -> list[str]:
     """What each task runs, inside the container where there is one."""
     python = ranks.python if cluster.container.kind == "none" else cluster.container.python
@@ -91,6 +128,12 @@ def as_flags(flags: Mapping[str, str | int | bool | None]) -> list[str]:
         elif value is not None and value is not False:
             words.append(f"--{key}={value}")
     return words
+
+
+def _with_flags(command: Sequence[str], flags: Mapping[str, str | int | bool | None]) -> list[str]:
+    """A srun command with these flags in place of its own of the same names."""
+    own = [word for word in command[1:] if word.partition("=")[0] not in {f"--{key}" for key in flags}]
+    return [command[0], *as_flags(flags), *own]
 
 
 def mounts(cluster: SlurmCluster, ranks: Ranks) -> list[str]:
