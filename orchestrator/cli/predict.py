@@ -124,6 +124,7 @@ def _ask_recipes(
         for index, (one, sibling) in enumerate(zip(composed, siblings, strict=True))
         if sibling.effective is None and one.request["trainer"]["name"] == "bridge"
     ]
+    open_ones = [index for index in open_ones if _can_be_asked(composed[index].request)]
     if not open_ones:
         return {}
     candidates = [Candidate(composed[index].name, composed[index].request) for index in open_ones]
@@ -134,6 +135,13 @@ def _ask_recipes(
         for index, one, verdict in zip(open_ones, filled, verdicts, strict=True)
         if verdict is not None and verdict.effective is not None
     }
+
+
+def _can_be_asked(request: Mapping[str, Any]) -> bool:
+    """Whether a recipe may have an answer: here, or kept of a step on a cluster's node."""
+    from orchestrator.plan.installation import installation_of
+
+    return request["cluster"]["kind"] != "local" or installation_of(request)[0].has_bridge()
 
 
 def _composed(args: argparse.Namespace) -> tuple[Composed, ...]:

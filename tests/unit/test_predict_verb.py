@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.cli.main import main
+from orchestrator.plan.installation import Installation
 from orchestrator.plan.validator import Validation
 from orchestrator.plan.verdict import Verdict
 from orchestrator.predict.fields import only_read
@@ -112,6 +113,7 @@ def test_a_recipe_is_asked_and_bridges_own_estimator_stands_beside_ours(
     estimate = {"weights_and_optimizer": 30 * 10**9, "activations": None}
     resolved = {"parallelism": {"world_size": 1}}
     verdict = Verdict(ok=True, effective=only_read(answer), estimate=estimate, resolved=resolved)
+    monkeypatch.setattr(Installation, "has_bridge", lambda self: True)
     monkeypatch.setattr("orchestrator.plan.validator.validate", lambda asked: Validation(tuple(verdict for _ in asked)))
     words = [*BRIDGE, "model=nemotron3_nano", "parallelism=recipe"]
     text = predict(capsys, *words)
