@@ -24,8 +24,11 @@ TESTS = Path(__file__).parent.parent
 EVIDENCE = TESTS.parent / "docs" / "evidence" / "2026-11-29-h200-moonlight-16l" / "stages.jsonl"
 RECORDED = TESTS / "data" / "h200_recorded_moonlight16L.jsonl"
 
-CORE_ATTENTION_BYTES = 1_000_000
-"""`core_attn` saves 17 MB of 58 GB, and the two controls of this study are 0.46 MB apart: 3 % would be 0.52 MB."""
+UNSPLIT = 2**20
+"""torch hands out blocks that are up to 1 MiB larger than what was asked for, and counts them whole
+(c10/cuda/CUDACachingAllocator.cpp, should_split): two peaks are no better known than that. `core_attn` saves 17 MB of
+58 GB; the two controls of this study differ by 0.46 MB in their peaks, and by 0.46 MB the other way in what lies under
+them. What forward leaves, above what lies under it, is the same in both to the byte: see the test of that."""
 REPLAY_SHARE = 0.032
 """Replays by themselves: `mla_up_proj`'s is predicted 3.10 % too high. The backward around it is higher still."""
 
@@ -37,6 +40,8 @@ class Held:
     name: str
     role: str
     measured: Mapping[str, int]
+    kept: int
+    """What the last forward left for its backward: alive at its end, above what is alive without activations."""
     predicted: RankMemory
 
     def peak(self, stage: Stage) -> tuple[int, int]:
@@ -64,7 +69,9 @@ def held_rows() -> list[Held]:
 
 def _held(row: Mapping[str, Any], predicted: RankMemory) -> Held:
     measured = {stage: peaks["peak_allocated"] for stage, peaks in row["first_iteration"].items()}
-    return Held(row["name"], row["role"], measured, predicted)
+    first = row["first_iteration"]
+    kept = first["forward"]["end_allocated"] - first["grad_sync"]["end_allocated"]
+    return Held(row["name"], row["role"], measured, kept, predicted)
 
 
 def _recompute(row: Mapping[str, Any]) -> Recompute:
@@ -111,8 +118,23 @@ def test_forward_peaks_are_within_one_percent(row: Held) -> None:
 @pytest.mark.parametrize("row", CANDIDATES, ids=name_of)
 def test_what_recompute_saves_is_within_three_percent_of_the_saving(row: Held) -> None:
     predicted, measured = row.saving(CONTROL)
-    allowed = max(0.03 * measured, CORE_ATTENTION_BYTES if row.name == "[core_attn]" else 0)
-    assert abs(predicted - measured) < allowed
+    assert abs(predicted - measured) < max(0.03 * measured, UNSPLIT if row.name == "[core_attn]" else 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["[core_attn]", "[moe_act]", "[layernorm,moe_act]", "[mla_up_proj]", "[shared_experts]"]
+)
+def test_what_forward_keeps_less_is_known_to_the_byte_or_to_one_block(name: str) -> None:
+    """Of labels after whose backward nothing lingers: three to the byte, two by half a block and by one. The bytes of
+    `core_attn` beside its statistics, 512 a layer, are the state of dropout's generator, which fused attention saves
+    also where there is no dropout."""
+    row = next(one for one in CANDIDATES if one.name == name)
+    controls = [one for one in ROWS if one not in CANDIDATES]
+    assert len({control.kept for control in controls}) == 1
+    predicted, measured = CONTROL.predicted.kept - row.predicted.kept, CONTROL.kept - row.kept
+    assert abs(predicted - measured) <= (UNSPLIT if name in ("[mla_up_proj]", "[shared_experts]") else 0)
+    if name == "[core_attn]":
+        assert measured == 16 * (4096 * 4 * 16 * 4 + 512)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
