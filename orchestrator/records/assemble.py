@@ -39,6 +39,7 @@ class Ending:
     exit_code: int | None = None
     signal: int | None = None
     stderr_tail: str = ""
+    stacks: str = ""
     host_oom_kills: int | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -71,6 +72,7 @@ def assemble(spec: TrialSpec, rank: int, ending: Ending, local_rank: int = 0, ho
         device=_fact(Device, facts, "device", notes, None),
         exception=_exception(facts, beacon, notes),
         stderr_tail=ending.stderr_tail,
+        stacks=redact_text(ending.stacks),
         host_oom_kills=ending.host_oom_kills,
         software=_fact(dict, facts, "software", notes, {}),
         effective=_fact(dict, facts, "effective", notes, None),

@@ -129,6 +129,9 @@ class RankRecord:
     host_oom_kills: int | None = None
     """Processes of this rank's cgroup that the kernel's OOM killer ended meanwhile; None where it is not counted."""
     stderr_tail: str = ""
+    stacks: str = ""
+    """What the trainer's threads were doing, as faulthandler prints it, since it stood still and until it was ended;
+    empty where it moved to the last, or printed nothing."""
     software: dict[str, Any] = field(default_factory=dict)
     effective: dict[str, Any] | None = None
     """On rank 0: the configuration after the framework finished it."""

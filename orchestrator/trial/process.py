@@ -72,6 +72,16 @@ def has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
+def hears(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler of its own for a signal, which would end it otherwise."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def kill_descendants(deadline: float) -> list[int]:
     """Kill everything below this process, again until nothing is left; `deadline` is of `time.monotonic`.
 

@@ -11,6 +11,10 @@ another rank has failed."""
 OVERSLEPT_SECONDS = 5.0
 """A longer gap between two looks means that we did not run, a suspended job for one: nor did the trainer."""
 
+PATIENCE_LEFT = 0.2
+"""The last part of `stall_seconds`. Ranks that wait for one another stop within a step of each other, so a trainer that
+is asked where it is this early is asked before the first of them is ended, and the rest with it."""
+
 HUNG_AFTER_RAISE = "hung_after_raise"
 
 
@@ -30,7 +34,7 @@ class Progress:
         self._looked = now
         if head is not None and (head.word, head.at) != self._word:
             self._word, self._moved = (head.word, head.at), now
-        still = now - self._moved
+        still = self._still(now)
         if head is not None and head.flag(FLAG_UNWINDING) and still >= min(UNWIND_SECONDS, self._stall_seconds):
             return HUNG_AFTER_RAISE
         if self._time_limit_seconds is not None and now - self._started >= self._time_limit_seconds:
@@ -38,3 +42,10 @@ class Progress:
         if still >= self._stall_seconds:
             return ENDED_STALL
         return None
+
+    def about_to_stall(self, now: float) -> bool:
+        """Whether the trainer has stood still for so long that it is time to ask where it is."""
+        return self._still(now) >= (1 - PATIENCE_LEFT) * self._stall_seconds
+
+    def _still(self, now: float) -> float:
+        return now - self._moved

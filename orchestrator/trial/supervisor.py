@@ -35,7 +35,7 @@ from orchestrator.records.spec import TrialSpec
 from orchestrator.trial.cgroup import oom_kills
 from orchestrator.trial.output import Output, drain
 from orchestrator.trial.place import Place, child_environment
-from orchestrator.trial.process import adopt_orphans, has_ended, kill_descendants, send, start_trainer
+from orchestrator.trial.process import adopt_orphans, has_ended, hears, kill_descendants, send, start_trainer
 from orchestrator.trial.progress import HUNG_AFTER_RAISE, UNWIND_SECONDS, Progress
 from orchestrator.trial.signals import ASKING, Signals
 
@@ -115,6 +115,9 @@ class _Watch:
         self._progress = Progress(time.monotonic(), self.spec.stall_seconds, self.spec.time_limit_seconds)
         self._first_written = False
         self._notes: list[str] = []
+        self._stacks = ""
+        """What the trainer printed when it was asked where it is; empty once it has moved since."""
+        self._asked_where = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.signals, selectors.EVENT_READ)
         for name, stream in (("stdout", self.child.stdout), ("stderr", self.child.stderr)):
@@ -126,7 +129,7 @@ class _Watch:
         """Wait for the trainer's end, or make one."""
         why = self._wait()
         if why is not None and why != ENDED_TERMINATED:
-            self._dump_stacks()
+            self._ask_where(signal.SIGUSR1, signal.SIGABRT)
         send(self.child.pid, signal.SIGKILL)
         deadline = time.monotonic() + KILL_SECONDS
         while not has_ended(self.child.pid) and time.monotonic() < deadline:
@@ -159,6 +162,7 @@ class _Watch:
             why = self._progress.look(time.monotonic(), head)
             if why is not None:
                 return why
+            self._ask_before_it_is_too_late(head)
             self._take(LOOK_SECONDS)
         return None
 
@@ -192,17 +196,27 @@ class _Watch:
         except OSError as error:
             self._notes.append(f"the record could not be written when the steady window ended: {error}")
 
-    def _dump_stacks(self) -> None:
-        """Have a trainer that hangs print where, through the handler that `trial.child` installs; SIGABRT where it
-        has none or lost it: faulthandler answers that too."""
-        before = self.output.stderr_seen
-        for number in (signal.SIGUSR1, signal.SIGABRT):
+    def _ask_before_it_is_too_late(self, head: BeaconHead | None) -> None:
+        """Ask where the trainer is before it counts as hung: with it, those that it waits for are ended too, and which
+        of them hangs is seen in what each was doing."""
+        if not self._progress.about_to_stall(time.monotonic()):
+            self._stacks, self._asked_where = "", False
+        elif not self._asked_where and head is not None and hears(self.child.pid, signal.SIGUSR1):
+            self._asked_where = True
+            self._ask_where(signal.SIGUSR1)
+
+    def _ask_where(self, *numbers: signal.Signals) -> None:
+        """Have a trainer that stands still print its stacks, through the handler that `trial.child` installs for
+        SIGUSR1. SIGABRT, which faulthandler answers too, ends one that has none or lost it."""
+        for number in numbers:
+            before = self.output.stderr_seen
             send(self.child.pid, number)
             deadline = time.monotonic() + DUMP_SECONDS / 2
             while time.monotonic() < deadline and not has_ended(self.child.pid):
                 self._take(0.05)
                 if b"most recent call first" in self.output.printed_since(before):
                     self._take(0.05)
+                    self._stacks = self.output.printed_since(before).decode("utf-8", "replace")
                     return
 
     def _ending(self, why: str | None, code: int | None, ended_at: float) -> Ending:
@@ -225,7 +239,7 @@ class _Watch:
             ended = why or ENDED_SIGNAL
         if ended == ENDED_TERMINATED and self.signals.asked is not None:
             notes.append(f"asked to end by {self.signals.asked.name}")
-        return Ending(ended, self.started_at, ended_at, exit_code, number, self.output.tail, notes=notes)
+        return Ending(ended, self.started_at, ended_at, exit_code, number, self.output.tail, self._stacks, notes=notes)
 
 
 def _leave_final(spec: TrialSpec, place: Place, ending: Ending) -> int:

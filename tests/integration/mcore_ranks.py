@@ -22,6 +22,7 @@ from typing import Any
 from orchestrator.outcome import Evidence, Outcome, decide
 from orchestrator.records import layout
 from orchestrator.records.assemble import Ending, assemble
+from orchestrator.records.beacon import read_head
 from orchestrator.records.jsonfile import write_json
 from orchestrator.records.rank import (
     ENDED_EXIT,
@@ -32,6 +33,7 @@ from orchestrator.records.rank import (
     StageMemory,
 )
 from orchestrator.records.spec import TrialSpec
+from orchestrator.vocabulary import Stage
 
 
 def stage(record: RankRecord | IterationRecord, name: str) -> StageMemory | None:
@@ -50,6 +52,14 @@ def peak(record: RankRecord | IterationRecord, name: str) -> int:
 def entries(record: RankRecord | IterationRecord, name: str) -> int:
     found = stage(record, name)
     return found.entries if found is not None else 0
+
+
+def held_after_forward(trial: Trial, rank: int = 0) -> int:
+    """Bytes alive on a rank when the last forward of the last step ended."""
+    found = stage(trial.records[rank].iterations[-1], "forward")
+    assert found is not None
+    assert found.end_allocated is not None
+    return found.end_allocated
 
 
 def losses(records: list[RankRecord]) -> list[float]:
@@ -95,8 +105,12 @@ class Ranks:
             env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])},
         )
 
-    def run(self, config: dict[str, Any], seconds: float = 120.0) -> Trial:
-        """Run a trial with this configuration to its end. A rank that takes longer is killed, and counts as stalled."""
+    def run(self, config: dict[str, Any], seconds: float = 120.0, still: float | None = None) -> Trial:
+        """Run a trial with this configuration to its end.
+
+        Ranks that take longer than `seconds`, or of which none moved for `still` seconds after all have imported
+        everything, are killed, and count as stalled.
+        """
         self.count += 1
         run_dir = self.folder / f"{self.count:03d}"
         run_dir.mkdir(mode=0o700)
@@ -118,6 +132,7 @@ class Ranks:
             "world_size": spec.world_size,
             "port": _free_port(),
             "seconds": seconds,
+            "still": still,
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -156,6 +171,7 @@ def _ending(run_dir: Path, rank: int, status: int, late: bool, ended_at: float) 
         exit_code=status if kind == ENDED_EXIT else None,
         signal=-status if kind == ENDED_SIGNAL else None,
         stderr_tail=log[-20_000:],
+        stacks=log[-20_000:] if late else "",
     )
 
 
@@ -179,7 +195,7 @@ def _serve() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         children = [_fork(question, rank) for rank in range(question["world_size"])]
-        print(json.dumps(_wait(children, question["seconds"])), file=answers, flush=True)
+        print(json.dumps(_wait(children, question)), file=answers, flush=True)
 
 
 def _fork(question: dict[str, Any], rank: int) -> int:
@@ -207,16 +223,19 @@ def _fork(question: dict[str, Any], rank: int) -> int:
         os._exit(status)
 
 
-def _wait(children: list[int], seconds: float) -> list[tuple[int, bool, float]]:
+def _wait(children: list[int], question: dict[str, Any]) -> list[tuple[int, bool, float]]:
     """For each rank its exit status, whether it took too long, and when it ended.
 
     Once one has failed, the others are given five seconds to notice, as a launcher does.
     """
-    deadline = time.monotonic() + seconds
+    halt = _Halt(Path(question["spec"]).parent, len(children), question["still"])
+    deadline = time.monotonic() + question["seconds"]
     failed = False
     ends: dict[int, tuple[int, bool, float]] = {}
     while len(ends) < len(children):
-        late = time.monotonic() > deadline
+        late = time.monotonic() > deadline or (not failed and halt.reached())
+        if late and not failed:
+            _ask_where([child for child in children if child not in ends])
         for child in [child for child in children if child not in ends]:
             if late:
                 os.kill(child, signal.SIGKILL)
@@ -227,6 +246,32 @@ def _wait(children: list[int], seconds: float) -> list[tuple[int, bool, float]]:
             failed, deadline = True, min(deadline, time.monotonic() + 5)
         time.sleep(0.02)
     return [ends[child] for child in children]
+
+
+class _Halt:
+    """Whether none of the ranks has moved for some seconds, once all have imported what they need."""
+
+    def __init__(self, folder: Path, ranks: int, seconds: float | None) -> None:
+        self.beacons = [layout.beacon_file(folder, rank) for rank in range(ranks)]
+        self.seconds = seconds
+        self.heads: list[Any] = []
+        self.since = time.monotonic()
+
+    def reached(self) -> bool:
+        if self.seconds is None:
+            return False
+        heads = [read_head(beacon) for beacon in self.beacons]
+        starting = any(head is None or Stage.from_code(head.word >> 56) is Stage.STARTUP for head in heads)
+        if starting or heads != self.heads:
+            self.heads, self.since = heads, time.monotonic()
+        return time.monotonic() - self.since > self.seconds
+
+
+def _ask_where(children: list[int]) -> None:
+    """Have ranks print their stacks, as a supervisor does before it ends one that hangs."""
+    for child in children:
+        os.kill(child, signal.SIGUSR1)
+    time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -46,3 +46,12 @@ def test_two_studies_side_by_side_do_not_meet(tmp_path: Path) -> None:
     losses = [[row.loss for record in ranks.values() for row in record.iterations] for ranks in (first, second)]
     assert losses[0] == losses[1]
     assert any(loss is not None for loss in losses[0])
+
+
+def test_a_rank_that_hangs_is_named_whichever_rank_lost_patience_first(tmp_path: Path) -> None:
+    fault = "+trainer.fault={stage:backward,kind:sleep,rank:1,iteration:2}"
+    batch, trial = start(tmp_path, "trainer.stall_seconds=15", "cluster.retries=0", fault)
+    assert wait_for_end(tmp_path, batch, 120)
+    found = outcome(tmp_path, trial)
+    assert (found.label, found.rank, found.stage.value) == ("failed:hang", 1, "backward")
+    assert found.rules == ("rank.stalled", "hang.not-waiting")

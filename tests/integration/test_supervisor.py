@@ -224,6 +224,27 @@ def test_a_hang_that_took_the_signal_away_still_shows_its_stack(rank: Rank) -> N
     assert "do_sleep" in record.stderr_tail
 
 
+def test_a_rank_that_stood_still_when_it_was_asked_to_end_says_what_it_was_doing(rank: Rank) -> None:
+    rank.start([*SECOND_ITERATION, ["in", "forward", [["sleep", 600]]]], stall_seconds=4.0)
+    log = layout.rank_log(rank.run_dir, 0)
+    until(lambda: log.exists() and "do_sleep" in log.read_text(), 10.0)
+    rank.signal(signal.SIGTERM)
+    assert rank.wait() == exitstatus.EXIT_TERMINATED
+    assert "do_sleep" in rank.record().stacks
+
+
+def test_a_rank_that_moved_again_does_not_say_what_it_was_doing_before(rank: Rank) -> None:
+    slow = ["in", "forward", [["sleep", 3.6]]]
+    rank.start([["begin", 1], slow, ["note", "on", "yes"], ["sleep", 600]], stall_seconds=4.0)
+    rank.said("on")
+    time.sleep(0.5)
+    rank.signal(signal.SIGTERM)
+    assert rank.wait() == exitstatus.EXIT_TERMINATED
+    record = rank.record()
+    assert "do_sleep" in record.stderr_tail
+    assert record.stacks == ""
+
+
 def test_a_trial_past_its_time_limit_is_ended_though_it_moves(rank: Rank) -> None:
     steps = [["begin", 1], *([["in", "forward", [["sleep", 0.05]]]] * 1000)]
     record = rank.run(steps, time_limit_seconds=1.5, stall_seconds=60.0)

@@ -193,15 +193,6 @@ def test_sigkill_by_the_oom_killer_is_host_memory_when_slurm_or_the_log_says_so(
     assert decided(told, terminated(passing_rank(1))).label == "failed:host_oom"
 
 
-def test_the_rank_that_stopped_first_is_the_one_that_hangs() -> None:
-    stuck = ended_at(passing_rank(1), 5, Stage.FORWARD, 400.0, ended="stall")
-    stuck = replace(stuck, beacon=LastBeacon(Stage.FORWARD, 5, 0, 90.0))
-    waiting = ended_at(passing_rank(0), 5, Stage.BACKWARD, 400.0, ended="stall")
-    waiting = replace(waiting, beacon=LastBeacon(Stage.BACKWARD, 5, 0, 92.0))
-    outcome = decided(stuck, waiting)
-    assert (outcome.label, outcome.rank, outcome.stage, outcome.also_ranks) == ("failed:hang", 1, Stage.FORWARD, ())
-
-
 def test_a_hang_after_an_exception_is_that_exception() -> None:
     record = raised(passing_rank(0), "torch.OutOfMemoryError", OOM, Stage.FORWARD, 2, 50.0)
     outcome = decided(
