@@ -10,6 +10,9 @@ from orchestrator.plan.candidate import trial_config
 
 LABELS = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 
+GROUPED = "model.moe_grouped_gemm=true"
+"""`moe_act` acts on grouped experts only."""
+
 TINY = (
     "training.seq_length=64",
     "training.micro_batch_size=1",
@@ -45,6 +48,20 @@ LAYOUTS: dict[str, tuple[str, ...]] = {
         "parallelism.ep=2",
         "parallelism.world_size=8",
     ),
+    "tp2-pp2-vpp2": (
+        "parallelism=two_stages",
+        "parallelism.vpp=2",
+        "parallelism.tp=2",
+        "parallelism.sequence_parallel=true",
+        "parallelism.world_size=4",
+    ),
+    "pp4-dp2-overlap": (
+        "parallelism=two_stages",
+        "parallelism.pp=4",
+        "parallelism.world_size=8",
+        "trainer.overlap_grad_reduce=true",
+        "trainer.overlap_param_gather=true",
+    ),
 }
 """Ways to spread the model over up to eight ranks."""
 
@@ -56,28 +73,3 @@ def config(*overrides: str) -> dict[str, Any]:
 
 def modules(labels: Sequence[str]) -> str:
     return f"recompute_modules=[{','.join(labels)}]"
-
-
-def replays(labels: Sequence[str], dense: int, moe: int) -> int:
-    """Replayed forwards of one microbatch through `dense` dense layers and `moe` layers with experts, all MLA."""
-    every = dense + moe
-    times = {
-        "core_attn": every,
-        "mla_up_proj": every,
-        "layernorm": 2 * every,
-        "mlp": dense,
-        "moe": moe,
-        "moe_act": moe,
-        "shared_experts": moe,
-    }
-    return sum(times[label] for label in labels)
-
-
-def replays_of_trial(config: dict[str, Any], labels: Sequence[str], dense: int = 1, moe: int = 3) -> int:
-    """Replays of all ranks of a trial of the default model, over all iterations."""
-    layout, training = config["parallelism"], config["training"]
-    model_ranks = layout["tp"] * layout["pp"]
-    replicas = layout["world_size"] // model_ranks
-    microbatches = training["global_batch_size"] // (training["micro_batch_size"] * replicas)
-    pipelines = layout["world_size"] // layout["pp"]
-    return replays(labels, dense, moe) * microbatches * training["train_iters"] * pipelines

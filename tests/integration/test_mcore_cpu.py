@@ -12,8 +12,9 @@ import pytest
 
 pytest.importorskip("megatron.core", reason="the cpu extra is not installed")
 
-from mcore_ranks import Ranks, Trial, entries, peak, stage, warm_ranks
-from mcore_settings import LABELS, LAYOUTS, config, modules, replays_of_trial
+from mcore_arithmetic import Spread, gated, replays, saved
+from mcore_ranks import Ranks, Trial, entries, held_after_forward, peak, warm_ranks
+from mcore_settings import GROUPED, LABELS, LAYOUTS, config, modules
 from older_megatron import OLDER, older_release
 
 # One warm process for all of them, so they stay with one worker.
@@ -57,14 +58,6 @@ HIDDEN, HEADS, LAYERS = 128, 4, 4
 ROUTED = 2 * TOKENS  # each token goes to two experts
 FLOAT = 4
 SIZES = (f"training.seq_length={SEQUENCE}", f"training.micro_batch_size={BATCH}", "parallelism=single")
-GROUPED = "model.moe_grouped_gemm=true"
-
-
-def gated(tokens: int, width: int) -> int:
-    """Elements that a gated MLP keeps: both halves of its first product, the activation of one, the other with its
-    offset added, and the product of the two (megatron.core.transformer.mlp)."""
-    return tokens * width * 5
-
 
 SCORES = BATCH * HEADS * SEQUENCE * SEQUENCE
 UP_PROJECTED = TOKENS * HEADS * (2 * (32 + 16) + 32) + 4 * SEQUENCE * 16  # query, key, value; cosines and sines
@@ -90,23 +83,16 @@ SAVED = [
 ]
 
 
-def held_after_forward(trial: Trial, rank: int = 0) -> int:
-    found = stage(trial.records[rank].iterations[-1], "forward")
-    assert found is not None
-    assert found.end_allocated is not None
-    return found.end_allocated
-
-
-@pytest.mark.parametrize(("model", "labels", "elements", "replays"), SAVED)
+@pytest.mark.parametrize(("model", "labels", "elements", "visits"), SAVED)
 def test_a_label_saves_what_its_tensors_hold_and_replays_where_it_acts(
-    core: Controls, model: tuple[str, ...], labels: str, elements: int, replays: int
+    core: Controls, model: tuple[str, ...], labels: str, elements: int, visits: int
 ) -> None:
     overrides = (*SIZES, *model)
     control, trial = core.of(overrides), core.trial(overrides, f"recompute_modules=[{labels}]")
-    saved = held_after_forward(control) - held_after_forward(trial)
-    assert saved == pytest.approx(FLOAT * elements, rel=0.02)
+    less = held_after_forward(control) - held_after_forward(trial)
+    assert less == pytest.approx(FLOAT * elements, rel=0.02)
     microbatches = trial.spec.config["training"]["global_batch_size"] // BATCH
-    assert entries(trial.records[0], "replay") == replays * microbatches * trial.spec.train_iters
+    assert entries(trial.records[0], "replay") == visits * microbatches * trial.spec.train_iters
     assert trial.losses == pytest.approx(control.losses, rel=1e-5)
 
 
@@ -114,8 +100,8 @@ def test_with_sequence_parallelism_a_rank_saves_its_share_of_the_norms(core: Con
     overrides = (*SIZES, *LAYOUTS["tp2"], "model=tiny_dense")
     control, trial = core.of(overrides), core.trial(overrides, "recompute_modules=[layernorm]")
     for rank in (0, 1):
-        saved = held_after_forward(control, rank) - held_after_forward(trial, rank)
-        assert saved == pytest.approx(FLOAT * 2 * LAYERS * NORM / 2, rel=0.02)
+        less = held_after_forward(control, rank) - held_after_forward(trial, rank)
+        assert less == pytest.approx(FLOAT * 2 * LAYERS * NORM / 2, rel=0.02)
 
 
 def test_peaks_repeat_to_the_byte(core: Controls) -> None:
@@ -126,7 +112,7 @@ def test_peaks_repeat_to_the_byte(core: Controls) -> None:
             assert peak(one, name) == peak(other, name)
 
 
-# Losses, over layouts.
+# Losses, replays and savings, over layouts.
 
 COVERING = [
     ("pp2", [modules(["core_attn"]), modules(["layernorm", "mla_up_proj"])]),
@@ -140,21 +126,26 @@ COVERING = [
 ]
 
 
-def check_losses(core: Controls, layout: str, recompute: str) -> None:
+def check(core: Controls, layout: str, recompute: str) -> None:
+    """The losses of a trial are its control's, and each pipeline stage replays and saves what the arithmetic says."""
     overrides = (*LAYOUTS[layout], GROUPED)
     control, trial = core.of(overrides), core.trial(overrides, recompute)
     assert len(control.losses) == 2
     assert trial.losses == pytest.approx(control.losses, rel=1e-5)
     assert all(record.measured and record.optimizer_state for record in trial.records)
-    if recompute.startswith("recompute_modules"):
-        labels = trial.spec.config["recompute_modules"]
-        replayed = sum(entries(record, "replay") for record in trial.records)
-        assert replayed == replays_of_trial(trial.spec.config, labels)
+    asked = trial.spec.config
+    spread = Spread.of(asked)
+    for stage in range(spread.pp):
+        ranks = spread.ranks_of(stage)
+        for rank in ranks:
+            assert entries(trial.records[rank], "replay") == replays(asked, stage) * trial.spec.train_iters
+        less = sum(held_after_forward(control, rank) - held_after_forward(trial, rank) for rank in ranks)
+        assert less == pytest.approx(saved(asked, stage), rel=0.02)
 
 
 @pytest.mark.parametrize(("layout", "recompute"), [(layout, item) for layout, items in COVERING for item in items])
-def test_recompute_changes_no_loss(core: Controls, layout: str, recompute: str) -> None:
-    check_losses(core, layout, recompute)
+def test_recompute_changes_no_loss_and_saves_what_its_tensors_hold(core: Controls, layout: str, recompute: str) -> None:
+    check(core, layout, recompute)
 
 
 EVERY_SET = [
@@ -169,8 +160,8 @@ EVERY_SET = [
 @pytest.mark.slow
 @pytest.mark.parametrize("recompute", EVERY_SET)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_recompute_changes_no_loss_anywhere(core: Controls, layout: str, recompute: str) -> None:
-    check_losses(core, layout, recompute)
+def test_recompute_keeps_its_word_anywhere(core: Controls, layout: str, recompute: str) -> None:
+    check(core, layout, recompute)
 
 
 VARIANTS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -201,7 +192,7 @@ def test_variants_of_the_model_train_alike_with_recompute(core: Controls, name: 
 def test_the_older_megatron_core_trains_alike_with_every_label(older_core: Controls, layout: str) -> None:
     control = older_core.of((*LAYOUTS[layout], GROUPED))
     assert control.records[0].software["megatron_core"]["version"].startswith(OLDER)
-    check_losses(older_core, layout, modules(LABELS))
+    check(older_core, layout, modules(LABELS))
 
 
 # A capacity.
