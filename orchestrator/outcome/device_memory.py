@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from orchestrator.vocabulary import Cause
 from orchestrator.vocabulary.units import GIB
@@ -61,6 +62,7 @@ class DeviceMemory:
         return max(0, self.reserved - self.allocated)
 
 
+@lru_cache(maxsize=64)
 def read_device_memory(message: str) -> DeviceMemory:
     """The numbers in an out-of-memory message of any torch release; all None where it has none."""
     capacity = _size(

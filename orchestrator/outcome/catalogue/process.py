@@ -54,10 +54,7 @@ PROCESS_RULES = (
             "return code = -",
             "by signal",
             "with signal",
-            "code 137",
-            "code 139",
-            "code: 137",
-            "code: 139",
+            *("xit code", "xitcode", "xit-code", "xited with code"),
         ),
         r"exitcode *: *-(?:9|11|7|4|8)\b|return code = -(?:9|11|7|4|8)\b|died with <Signals\.SIG(?:KILL|SEGV|"
         r"BUS|FPE|ILL)|"
@@ -83,7 +80,7 @@ PROCESS_RULES = (
     Rule(
         "process.aborted",
         Cause.CRASH,
-        ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "code 134"),
+        ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "xit code 134"),
         r"exitcode *: *-6\b|return code = -6\b|<Signals\.SIGABRT|terminated with signal SIGABRT|"
         r"[Ss]ignal 6 \(SIGABRT\)|xited with exit code 134\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
         r"terminate called (?:after|"

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.outcome.log.line import Moment
 from orchestrator.outcome.raised import Verdict
-from orchestrator.vocabulary import Stage
+from orchestrator.outcome.rule import Weight
+from orchestrator.vocabulary import Cause, Stage
 
 MAX_FINDINGS = 600
 MAX_ALIKE = 3
@@ -60,18 +61,16 @@ class Account:
     hosts: set[str] = field(default_factory=set)
     bytes: int = 0
     lines: int = 0
+    alike: dict[tuple[str, Cause, Weight], int] = field(default_factory=dict)
+    """How many findings say the same, by process, cause and weight."""
     left_out: int = 0
     """Findings beyond the limit, all of which repeat others."""
 
     def keep(self, finding: LogFinding) -> bool:
         """Add a finding unless its process has said the same often enough."""
         verdict = finding.verdict
-        alike = sum(
-            1
-            for other in self.findings
-            if other.stream == finding.stream
-            and (other.verdict.cause, other.verdict.weight) == (verdict.cause, verdict.weight)
-        )
+        mine = (finding.stream, verdict.cause, verdict.weight)
+        alike = self.alike.get(mine, 0)
         if alike >= MAX_ALIKE:
             self.left_out += 1
             return False
@@ -81,6 +80,9 @@ class Account:
             if weakest.verdict.weight <= verdict.weight:
                 return False
             self.findings.remove(weakest)
+            gone = (weakest.stream, weakest.verdict.cause, weakest.verdict.weight)
+            self.alike[gone] = self.alike.get(gone, 1) - 1
+        self.alike[mine] = alike + 1
         self.findings.append(finding)
         return True
 

@@ -7,9 +7,10 @@ in logs; each word in small letters takes a pass of its own, so there are few.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
-from orchestrator.outcome.rule import any_of
+from orchestrator.outcome.rule import SHAPED, any_of, shape_of
 
 _CAPITAL = (
     *("Abort", "Assertion `", "BOOT_FAIL", "Broken pipe", "Bus error"),
@@ -39,15 +40,15 @@ _CAPITAL = (
         "Invalid __global",
     ),
     *("Job step aborted", "KeyboardInterrupt", "Kill", "MPI_ABORT", "Memory access fault", "Minimum loss scale"),
-    *("NAN", "NCCL INFO init.cc", "NCCL WARN", "NODE FAIL", "NODE_FAIL", "NVLink", "NVRM", "NaN", "No space left"),
+    *("NCCL INFO init.cc", "NCCL WARN", "NODE FAIL", "NODE_FAIL", "NVLink", "NVRM", "NaN", "No space left"),
     *("Node failure", "OOM", "OUT_OF_MEMORY", "Out Of Memory", "Out of memory", "OutOf", "PBS", "PREEMPT"),
     *("Permission denied", "Preempt", "RESOURCE_EXHAUSTED", "Read-only", "Received", "Root Cause"),
     *("SIG", "Segfault", "Segmentation", "Signal", "Socket", "Stack (most", "State=", "TERM_", "TIME LIMIT"),
     *("Terminat", "Thread 0x", "Timed out", "Timeout", "Traceback", "Unable to", "Unexpected result"),
     *("Watchdog", "Worker ", "Xid"),
 )
-_PATTERNS = (r"E\d{4} ", r"\[E\d", r"INF\b")
-"""Lines of level error, and infinity but not the level of information."""
+_PATTERNS = (r"E\d{4} ", r"\[E\d")
+"""Lines of level error."""
 
 _FRAMES = frozenset({'File "', "File /", "Traceback"})
 
@@ -63,7 +64,6 @@ SMALL = tuple(
         "preempted",
         "terminate called",
         "command not found",
-        ": nan",
         "│ /",
         ".py in ",
     )
@@ -71,16 +71,30 @@ SMALL = tuple(
 NUMBERS = (
     re.compile(rb"number of nan iterations: +[1-9]"),
     re.compile(rb"number of skipped iterations: +[1-9]"),
-    re.compile(rb"grad norm: inf"),
+    re.compile(rb": nan\b"),
+    re.compile(rb": NAN\b"),
+    re.compile(rb": -?inf\b"),
+    re.compile(rb": -?INF\b"),
 )
 """In progress lines, of which a log has millions: only those that spoil a run, and one a block."""
-WORTH_A_LOOK = re.compile(
+_SAYS_SOMETHING = re.compile(
     any_of(
-        (
+        shape_of(word)
+        for word in (
             *(needle for rule in (*RULES, *REMARK_RULES) for needle in rule.needles),
-            *('File "', "File /", "Traceback", "most recent call first", "Exception", "Error", "Interrupt", "Exit"),
-            *("OutOfResources", "StopIteration", "Root Cause", "would exceed allowed memory", "│ /", ".py in "),
+            *('File "', "File /", "Traceback", "most recent call first", "Exception ignored", "Root Cause"),
+            *("would exceed allowed memory", "│ /", ".py in "),
         )
     )
+    + r"|(?:Error|Exception|Interrupt|Exit|OutOfResources|Iteration)\w*(?:\([\w.]+\))?(?::|\s*$)"
 )
-"""What a line that says anything has in it: the words of every rule, and those of tracebacks."""
+
+
+def worth_a_look(line: str) -> bool:
+    """Whether a line can say anything: it has words of a rule or of a traceback, numbers apart, or ends in a type."""
+    return len(line) > SHAPED or _says_something(shape_of(line))
+
+
+@lru_cache(maxsize=8192)
+def _says_something(shape: str) -> bool:
+    return _SAYS_SOMETHING.search(shape) is not None

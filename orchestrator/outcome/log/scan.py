@@ -12,6 +12,8 @@ from orchestrator.outcome.log.story import Story
 
 _TAIL = 64 * 2**10
 _REPEATED = 1000
+_PER_BLOCK = 4
+"""Progress lines that spoil a run of which so many are read in every block."""
 _NEAR_THE_END = 8 * 2**20
 
 
@@ -109,14 +111,15 @@ class Scanner:
                 story.feed(raw, line, self._base + start)
             cursor = end + 1
 
-    def _found(self, finding: LogFinding) -> None:
+    def _found(self, finding: LogFinding) -> bool:
         if not self.account.keep(finding):
-            return
+            return False
         self._new.append(finding)
         place = finding.offset - self._base
         if place >= 0:
             before, finding.mark = self._lookback.at(place)
             finding.before = before if before is not None else self._last
+        return True
 
 
 def line_starts(data: bytes, frames: bool = True) -> set[int]:
@@ -134,9 +137,13 @@ def line_starts(data: bytes, frames: bool = True) -> set[int]:
             starts.add(_line_start(data, place, returns))
             place = data.find(word, _line_end(data, place))
     for pattern in NUMBERS:
-        number = pattern.search(data)
-        if number is not None:
+        end = 0
+        for _ in range(_PER_BLOCK):
+            number = pattern.search(data, end)
+            if number is None:
+                break
             starts.add(_line_start(data, number.start(), returns))
+            end = _line_end(data, number.end())
     return starts
 
 

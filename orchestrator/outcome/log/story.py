@@ -11,15 +11,17 @@ from orchestrator.outcome.frame_rules import SourceFrame
 from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
-from orchestrator.outcome.log.needles import WORTH_A_LOOK
+from orchestrator.outcome.log.needles import worth_a_look
 from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of, with_numbers_of
-from orchestrator.outcome.rule import Weight, first_match
+from orchestrator.outcome.rule import SHAPED, Weight, first_match, how_many_may_match, shape_of
 from orchestrator.vocabulary import Cause, Stage
 
 MAX_STREAMS = 4096
 MAX_FRAMES = 400
 _FRAME_LINES = 256
 """Lines after a frame, of all processes, within which its source and its exception are looked for."""
+_OFTEN = 8
+"""Lines of one shape with nothing new after which the next are passed over."""
 _BOX_LINES = 24
 _TABLE_LINES = 10
 _MESSAGE_LINES = 14
@@ -88,9 +90,9 @@ class _Stream:
 
 
 class Story:
-    """Feed it the lines that matter, in order; it hands findings to `found`."""
+    """Feed it the lines that matter, in order; it hands findings to `found`, which says whether it keeps them."""
 
-    def __init__(self, file: str, rank: int | None, found: Callable[[LogFinding], None]) -> None:
+    def __init__(self, file: str, rank: int | None, found: Callable[[LogFinding], bool]) -> None:
         self._file = file
         self._rank = rank
         self._found = found
@@ -98,6 +100,8 @@ class Story:
         self._attention = 0
         self._unfinished: set[str] = set()
         self._summary = 0
+        self._old_news: dict[tuple[str, str], int] = {}
+        """How often lines of a process and a shape that one rule alone knows had nothing new to say."""
         self.frames = True
         """Whether to put tracebacks together; without, what is raised is known by its words alone."""
         self.first_failure: int | None = None
@@ -121,16 +125,16 @@ class Story:
     def _feed(self, raw: str, line: int, offset: int) -> None:
         if self._attention:
             self._attention -= 1
-        elif WORTH_A_LOOK.search(raw) is None:
+        elif not worth_a_look(raw):
             return
         log = peel(raw)
         stream = self._stream(log.stream)
         stream.since_exception += 1
         stream.since_open += 1
         self._read_tables(log, stream)
-        frame = _FILE.match(log.text) or _NOTEBOOK.match(log.text) or _CELL.match(log.text)
-        arrow = _ARROW.match(log.text)
-        if arrow is not None and stream.frames:
+        frame = _frame_in(log.text)
+        arrow = _ARROW.match(log.text) if stream.frames else None
+        if arrow is not None:
             stream.frames[-1] = replace(stream.frames[-1], code=arrow["code"].strip())
             stream.expects_code = False
             return
@@ -143,9 +147,9 @@ class Story:
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
         elif not self._begin(stream, log):
-            if stream.boxed or _BOXED.match(log.text) or _BOXED_FILE.match(log.text):
+            if stream.boxed or (log.text.startswith("│ /") and _begins_a_box(log.text)):
                 self._read_box(stream, log, line, offset)
-            elif not is_echoed_setting(log.text):
+            else:
                 self._event(stream, log, line, offset)
 
     def _listen(self, lines: int) -> None:
@@ -165,6 +169,8 @@ class Story:
 
     def _begin(self, stream: _Stream, log: LogLine) -> bool:
         """Whether a line is the headline of a traceback of some kind."""
+        if "recent call" not in log.text and "ignored" not in log.text:
+            return False
         if _HEADER in log.text:
             ignored = stream.ignored and not stream.frames
             self._close(stream)
@@ -235,15 +241,26 @@ class Story:
             self._summary = _TABLE_LINES
             self._listen(_TABLE_LINES)
             return
+        told = (log.stream, shape_of(text)) if len(text) <= SHAPED else None
+        if told is not None and not stream.frames and self._old_news.get(told, 0) >= _OFTEN:
+            return
         exception = _EXCEPTION.match(text)
+        rules = how_many_may_match(RULES, text)
+        if not rules and exception is None and not stream.frames and not how_many_may_match(REMARK_RULES, text):
+            return
+        if is_echoed_setting(log.text):
+            return
         if exception is None and stream.headed and stream.frames and not log.indented:
             exception = _AFTER_FRAMES.match(text)
         if exception is not None and (stream.headed or (stream.frames and stream.open is None)):
             self._raised(stream, exception, log, line, offset)
             return
         verdict = self._wording(stream, text, log)
-        if verdict is not None:
-            self._record(stream, verdict, log, line, offset, framed=False)
+        kept = verdict is not None and self._record(stream, verdict, log, line, offset, framed=False)
+        if told is not None and not kept and exception is None and rules == 1:
+            if len(self._old_news) >= MAX_STREAMS:
+                self._old_news.clear()
+            self._old_news[told] = self._old_news.get(told, 0) + 1
 
     def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
         frames, ignored = stream.frames, stream.ignored
@@ -280,7 +297,8 @@ class Story:
         self.remarks += remark
         return remark
 
-    def _record(self, stream: _Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> None:
+    def _record(self, stream: _Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> bool:
+        """Hand a finding on; whether it is kept."""
         rank = log.rank
         if rank is None or "srun: error" in log.text:
             rank = rank_in(log.text)
@@ -305,9 +323,10 @@ class Story:
             stream.open, stream.since_open = finding, 0
         elif framed:
             stream.open = None
-        if verdict.weight >= Weight.VAGUE:
+        kept = self._found(finding)
+        if kept and verdict.weight >= Weight.VAGUE:
             self._listen(_MESSAGE_LINES)  # what is behind it may stand in its next lines, in any words
-        self._found(finding)
+        return kept
 
     def _close(self, stream: _Stream) -> None:
         """End a run of frames that no exception ended: they belong to the finding before them, or are all there is."""
@@ -350,6 +369,16 @@ def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
     if old.stage is Stage.UNKNOWN:
         finding.verdict = new
         finding.framed = True
+
+
+def _frame_in(text: str) -> re.Match[str] | None:
+    if "File " in text:
+        return _FILE.match(text) or _NOTEBOOK.match(text)
+    return _CELL.match(text) if " in " in text else None
+
+
+def _begins_a_box(text: str) -> bool:
+    return _BOXED.match(text) is not None or _BOXED_FILE.match(text) is not None
 
 
 def _unfolded(raw: str) -> list[str]:
