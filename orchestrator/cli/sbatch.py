@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.config.multirun import Composed
+    from orchestrator.plan.candidate import Candidate
 
 
 def add_parser(subparsers: Any) -> None:
@@ -40,8 +44,8 @@ def run(given: argparse.Namespace) -> int:
     if request["cluster"]["kind"] != "slurm":
         raise UsageError(f"sbatch needs a Slurm cluster, and cluster.kind is {request['cluster']['kind']}.")
     refuse_secrets(request)
-    candidate = Candidate(composed.name, request)
     results_dir = Path(request["results_dir"]).expanduser().absolute()
+    candidate = _sized(Candidate(composed.name, request), composed, results_dir)
     settings = batch_settings(request, str(request["study"]["name"]), results_dir, package=None)
     try:
         (batch,) = make_batches([Ask(trial_id(candidate), candidate)], settings)
@@ -50,3 +54,14 @@ def run(given: argparse.Namespace) -> int:
     script = job_script(batch)
     print(json.dumps({"batch": batch.batch, "script": script}, indent=2) if given.json else script)
     return 0
+
+
+def _sized(candidate: Candidate, composed: Composed, results_dir: Path) -> Candidate:
+    """The candidate with what its recipe said of it, where a run asked it before. Asks nothing of a cluster."""
+    from orchestrator.cli.planning import Asked, judge
+    from orchestrator.plan.subject import world_size_of
+
+    if world_size_of(candidate.request) is not None:
+        return candidate
+    (judged,) = judge(Asked((composed,), results_dir, "")).candidates
+    return judged

@@ -318,6 +318,9 @@ class SlurmCluster:
     """Shell lines run under `set -e` at the start of the job, on its first node."""
     environment: dict[str, str] = field(default_factory=dict)
     python: str | None = None
+    """The interpreter of the job's driver, which has this package; null: the one that submits."""
+    rank_python: str | None = None
+    """The ranks' interpreter without a container, which needs the framework and nothing of ours; null: `python`."""
     local_dir: str | None = None
     """A node-local folder for beacons and kernel caches; null: the node's temporary folder."""
     max_jobs: int | None = None
@@ -353,6 +356,9 @@ class Study:
     """Most labels of one set in a lattice."""
     target_gb: float | None = None
     gpu_hours: float | None = None
+    sinks: list[Literal["mlflow", "wandb"]] = field(default_factory=list)
+    """Trackers that ended trials are copied to when they are collected; none, unless named. No tracker can fail a
+    trial."""
 
 
 @dataclass(frozen=True)

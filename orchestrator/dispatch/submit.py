@@ -129,7 +129,7 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
     """Batches that a driver of this machine is working on, and those that Slurm has, oldest first."""
     found = []
     for batch_dir in batch_dirs(results_dir):
-        submission = read_submission(batch_dir)
+        submission = _submission(batch_dir)
         state = _driver_state(batch_dir)
         if not (is_alive(batch_dir) if submission is None else _slurm_has(submission, state)):
             continue
@@ -236,7 +236,7 @@ def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -
             ask_to_cancel(batch_dir, trials)
         except OSError as error:
             raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
-    submission = read_submission(batch_dir)
+    submission = _submission(batch_dir)
     if submission is not None:
         if submission.job_id is not None and trials is None:
             cancel_waiting(submission.job_id)
@@ -288,7 +288,7 @@ def _dead_driver(batch_dir: Path) -> DriverState | None:
     state = _driver_state(batch_dir)
     if state is not None and state.state != RUNNING and not state.current:
         return None
-    if read_submission(batch_dir) is not None or is_alive(batch_dir):
+    if _submission(batch_dir) is not None or is_alive(batch_dir):
         return None
     return state or _silent(batch_dir)
 
@@ -386,6 +386,16 @@ def _silent(batch_dir: Path) -> DriverState:
     else:
         created_at, total = listed.created_at, len(listed.trials)
     return DriverState(batch_dir.name, 0, 0, "", created_at, created_at, SUBMITTED, done=0, total=total)
+
+
+def _submission(batch_dir: Path) -> Submission | None:
+    try:
+        return read_submission(batch_dir)
+    except FormatError as error:
+        raise EnvironmentFailure(
+            f"{error}. It says which Slurm job has this batch: see `squeue --me --name orchestrator-{batch_dir.name}`, "
+            "and remove the file once there is no such job."
+        ) from error
 
 
 def _driver_state(batch_dir: Path) -> DriverState | None:

@@ -180,12 +180,16 @@ def _ask(
         if not waiting:
             return notes
         if len(waiting) == before:
-            return [*notes, f"{len(waiting)} configurations could not be checked by the framework: {ended.reason}"]
+            return [*notes, f"{_counted(waiting)} could not be checked by the framework: {ended.reason}"]
         suspect = next(iter(waiting))
         notes.append(f"the framework's validation of {waiting.pop(suspect).name} ended the process: {ended.reason}")
         if not waiting:
             return notes
-    return [*notes, f"{len(waiting)} configurations were not checked by the framework, after {_CRASHES} such ends"]
+    return [*notes, f"{_counted(waiting)} not checked by the framework, after {_CRASHES} such ends"]
+
+
+def _counted(waiting: Mapping[str, Candidate]) -> str:
+    return "1 configuration" if len(waiting) == 1 else f"{len(waiting)} configurations"
 
 
 def _run(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, parse_sacct, parse_squeue
 from orchestrator.dispatch.slurm.launcher import end_of_job, exit_codes_of, memory_word, step_environment
 from orchestrator.dispatch.slurm.record import Submission
 from orchestrator.dispatch.slurm.settle import Fate, fate_of_job
 from orchestrator.dispatch.slurm.submission import refusal_of
+from orchestrator.dispatch.submit import live_batches, write_batch
+from orchestrator.records.spec import Batch
 
 SACCT = """\
 7|orchestrator-b|NODE_FAIL|0:0|node[1-2]|None|100|150
@@ -112,3 +117,10 @@ def test_a_step_inherits_neither_another_rank_nor_the_jobs_wishes() -> None:
 def test_a_refusal_is_sbatchs_own_words() -> None:
     text = "command '['sbatch', '/x/.submission_file_1.sh']'\nsbatch: error: invalid partition specified: x\nTraceback"
     assert refusal_of(text) == "sbatch: error: invalid partition specified: x"
+
+
+def test_a_damaged_submission_is_named_and_its_job_is_not_run_beside_another(tmp_path: Path) -> None:
+    folder = write_batch(Batch("b", "study", 0.0, str(tmp_path), [], {"kind": "slurm"}))
+    (folder / "submission.json").write_text("{")
+    with pytest.raises(EnvironmentFailure, match=r"submission\.json.*squeue --me --name orchestrator-b"):
+        live_batches(tmp_path)

@@ -163,6 +163,13 @@ def test_only_our_own_folder_and_pinned_revisions_come_before_the_images_path() 
     assert "--no-container-mount-home" in command
 
 
+def test_without_a_container_ranks_may_have_an_interpreter_of_their_own() -> None:
+    command = step_command(SlurmCluster(rank_python="/venv/bin/python"), Shape(1, 8), RANKS, cpus_per_task=1)
+    assert command[command.index("bash") + 3] == "/venv/bin/python"
+    in_image = SlurmCluster(rank_python="/venv/bin/python", container=Container(kind="pyxis", image="i"))
+    assert "/venv/bin/python" not in step_command(in_image, Shape(1, 8), RANKS, cpus_per_task=1)
+
+
 @pytest.mark.parametrize(("world", "nodes", "expected"), [(16, None, (2, 8)), (4, None, (1, 4)), (4, 2, (2, 2))])
 def test_nodes_follow_from_the_ranks(world: int, nodes: int | None, expected: tuple[int, int]) -> None:
     shape = shape_of(SlurmCluster(nodes=nodes), world)

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.dispatch.attempt import JOB_TIME_LIMIT
 from orchestrator.dispatch.package import package_digest, rank_package
 from orchestrator.dispatch.revisions import pins_of, prepare
 from orchestrator.dispatch.slurm import tied
 from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of
-from orchestrator.dispatch.slurm.launcher import step_environment
+from orchestrator.dispatch.slurm.launcher import end_of_job, step_environment
 from orchestrator.dispatch.slurm.step import Ranks, question_command
 from orchestrator.plan.candidate import canonical, group, pins
 from orchestrator.plan.validator import Ended
@@ -62,7 +63,8 @@ class RecipeNode:
         said = [
             package_digest(),
             [container.kind, container.image, container.digest, _file(container.image), container.python],
-            [cluster.setup, cluster.environment, cluster.python or sys.executable, request["trainer"]],
+            [cluster.setup, cluster.environment, cluster.rank_python or cluster.python or sys.executable],
+            request["trainer"],
             pins(request),
         ]
         return "node-" + hashlib.sha256(canonical(said).encode()).hexdigest()[:24]
@@ -75,7 +77,7 @@ class RecipeNode:
             EnvironmentFailure: git or the installation fails.
         """
         if not self.may_start:
-            return Ended("", "nothing is started for a dry run, and a node must be asked what the recipe means")
+            return Ended("", "a node must be asked what the recipe means, and a dry run starts nothing")
         request = json.loads(self.request)
         cluster = cluster_of(request["cluster"])
         check_cluster(cluster, self.results_dir)
@@ -115,15 +117,18 @@ class RecipeNode:
             )
         except OSError as error:
             return Ended("", f"no step could be started ({error.strerror or error})")
+        if end_of_job(ended.stderr) == JOB_TIME_LIMIT:
+            limit = f"cluster.resolve_minutes={cluster.resolve_minutes}"
+            return Ended(ended.stdout, f"a node could not tell within {limit}: {why_not(ended.stderr)}")
         return Ended(ended.stdout, f"a node could not tell (status {ended.returncode}): {why_not(ended.stderr)}")
 
 
 def why_not(said: str) -> str:
-    """The words of a failed step that tell most: the last of its program, else the first of Slurm. Pure."""
+    """The words of a failed step that tell most: the last of its program, else the first ones of Slurm. Pure."""
     lines = [line.strip() for line in said.splitlines() if line.strip() and not _SAYS_NOTHING.match(line.strip())]
     own = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
-    chosen = own[-1:] or lines[:1] or ["it said nothing"]
-    return redact_text(chosen[0])[:300]
+    chosen = own[-1:] or [line for line in lines if "fatal" in line] or lines[:3] or ["it said nothing"]
+    return redact_text("; ".join(chosen))[:300]
 
 
 def _setup_file(folder: Path, setup: list[str]) -> str | None:

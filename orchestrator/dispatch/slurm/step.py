@@ -10,21 +10,9 @@ from orchestrator.dispatch.slurm.cluster import Shape, gpu_flag, local_dir
 
 RANK_SCRIPT = "rank.sh"
 _SBATCH_ALONE = frozenset(
-    {
-        "requeue",
-        "no-requeue",
-        "signal",
-        "output",
-        "error",
-        "open-mode",
-        "wrap",
-        "parsable",
-        "wait",
-        "test-only",
-        "array",
-    }
+    {"requeue", "no-requeue", "signal", "output", "error", "open-mode", "begin", "deadline", "dependency", "hold"}
 )
-"""Of sbatch's parameters, what srun lacks, or would take for something else."""
+"""Of sbatch's parameters, what srun lacks, and what is about when a study runs, which a question does not wait for."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,8 @@ def question_command(cluster: SlurmCluster, ranks: Ranks, *, held: bool) -> list
 
 def rank_command(cluster: SlurmCluster, ranks: Ranks) -> list[str]:
     """What each task runs, inside the container where there is one."""
-    python = ranks.python if cluster.container.kind == "none" else cluster.container.python
+    bare = cluster.rank_python or ranks.python
+    python = bare if cluster.container.kind == "none" else cluster.container.python
     return [
         "bash",
         f"{ranks.package}/{RANK_SCRIPT}",
