@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag, collect_all, locate
 
 if TYPE_CHECKING:
     from orchestrator.store.collect import Collected
+    from orchestrator.store.database import Store
+    from orchestrator.store.problem import Problem
+    from orchestrator.store.reclassify import Reclassified
 
 
 def add_parser(subparsers: Any) -> None:
@@ -18,15 +22,15 @@ def add_parser(subparsers: Any) -> None:
         "collect",
         help="take in records that ranks have written",
         description="Takes in what ranks and drivers have written since the last time. Safe to repeat and to "
-        "interrupt; what cannot be read is named and holds up nothing else. Never submits anything.",
+        "interrupt; what cannot be read is named and holds up nothing else. Never submits anything. Afterwards, ended "
+        "trials of studies that name trackers (`study.sinks`) are sent there; one that fails is named, no more.",
     )
     add_results_flag(parser)
     parser.add_argument("--reclassify", action="store_true", help="apply this release's rules to old trials too")
 
 
 def run(given: argparse.Namespace) -> int:
-    from orchestrator.report.status import problem_lines
-    from orchestrator.report.text import plain
+    from orchestrator.cli.trackers import send_on, wanted
     from orchestrator.store.collect import open_problems
     from orchestrator.store.database import open_store
     from orchestrator.store.reclassify import reclassify
@@ -36,20 +40,29 @@ def run(given: argparse.Namespace) -> int:
         found = collect_all(store, place)
         relabelled = reclassify(store) if given.reclassify else None
         problems = open_problems(store)
+        trackers = wanted(store)
         if given.json:
             print(json.dumps(_as_json(found, problems, relabelled, store.where, store.notes), indent=2))
-            return 0
-        new, updated, ranks = (sum(getattr(one, name) for one in found) for name in ("new", "updated", "ranks"))
-        print(f"{new} new attempts, {updated} updated, {ranks} rank records, into {plain(store.where)}")
-        if relabelled is not None:
-            print(f"{relabelled.examined} attempts classified again, {len(relabelled.changed)} labels changed")
-            for change in relabelled.changed:
-                print(f"  {change.trial}/{change.attempt}: {plain(change.before)} -> {plain(change.after)}")
-        for note in store.notes:
-            print(f"note: {plain(note)}", file=sys.stderr)
-        for line in problem_lines(problems):
-            print(line, file=sys.stderr)
+        else:
+            _show(found, problems, relabelled, store)
+    send_on(trackers, place.url, place.results_dir or Path.cwd())
     return 0
+
+
+def _show(found: list[Collected], problems: list[Problem], relabelled: Reclassified | None, store: Store) -> None:
+    from orchestrator.report.status import problem_lines
+    from orchestrator.report.text import plain
+
+    new, updated, ranks = (sum(getattr(one, name) for one in found) for name in ("new", "updated", "ranks"))
+    print(f"{new} new attempts, {updated} updated, {ranks} rank records, into {plain(store.where)}")
+    if relabelled is not None:
+        print(f"{relabelled.examined} attempts classified again, {len(relabelled.changed)} labels changed")
+        for change in relabelled.changed:
+            print(f"  {change.trial}/{change.attempt}: {plain(change.before)} -> {plain(change.after)}")
+    for note in store.notes:
+        print(f"note: {plain(note)}", file=sys.stderr)
+    for line in problem_lines(problems):
+        print(line, file=sys.stderr)
 
 
 def _as_json(found: list[Collected], problems: list[Any], relabelled: Any, where: str, notes: Any) -> dict[str, Any]:

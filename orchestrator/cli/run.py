@@ -59,6 +59,10 @@ def run(given: argparse.Namespace) -> int:
         collect(store, asked.results_dir)
         say(plan.study, decisions_of([batch_dir(asked.results_dir, batch) for batch in running.own]))
         _show_comparison(store, plan, as_json=given.json, tried=search is not None)
+    if asked.request["study"]["sinks"]:
+        from orchestrator.cli.trackers import send_on
+
+        send_on({asked.study: asked.request["study"]["sinks"]}, asked.database, asked.results_dir)
     return 128 + signal.SIGINT if interrupted else 0
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ABOUT = """\
 Copies the settings and figures of trials that have a result to another tracker. A trial that is there already is left
 alone, so that the same command may be run again. Trials know nothing of it: a tracker that is down fails this command
-only."""
+only. A study with study.sinks=[mlflow] is sent without being asked, whenever it is collected."""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.live import Live, live, more_to_come
-from orchestrator.cli.storage import Answering, add_results_flag, answer
+from orchestrator.cli.storage import Answering, add_results_flag, answer, locate
+from orchestrator.cli.trackers import send_wanted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -46,6 +47,7 @@ def run(given: argparse.Namespace) -> int:
 
     if given.json or not sys.stdout.isatty():
         _print_changes(given)
+        send_wanted(locate(given))
         return 0
     console = Console()
     lines: list[str] = []
@@ -59,6 +61,7 @@ def run(given: argparse.Namespace) -> int:
                 break
             time.sleep(max(0.2, given.every))
     console.print("\n".join(lines), highlight=False, markup=False)
+    send_wanted(locate(given))
     return 0
 
 

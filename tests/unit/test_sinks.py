@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
+from pathlib import Path
 
 import pytest
 from measured_rows import early_failure, row
 from written_results import write_study
 
 from orchestrator.analysis.published_tables import published_rows
+from orchestrator.cli import trackers
 from orchestrator.cli.main import main
 from orchestrator.report.sinks.outgoing import finished, outgoing
+from orchestrator.store.database import open_store
+from orchestrator.store.plans import new_plan, record_plan
 from orchestrator.vocabulary import Stage
 
 
@@ -78,6 +83,55 @@ def test_a_tracker_that_is_not_installed_is_named_with_its_extra(results, capsys
     monkeypatch.setattr(importlib, "import_module", lambda name: _absent(name, tracker) or known(name))
     assert main(["send", "demo", "--to", tracker, "--results", results]) == 1
     assert f"recompute-orchestrator[{extra}]" in capsys.readouterr().err
+
+
+@pytest.fixture
+def named(results):
+    """A study that names MLflow, as `study.sinks=[mlflow]` leaves it."""
+    with open_store(f"sqlite:///{results}/store.sqlite", write=True) as store:
+        record_plan(store, Path(results), new_plan("demo", [], {"sinks": ["mlflow"]}))
+    return results
+
+
+@pytest.mark.parametrize("verb", ["collect", "watch"])
+def test_a_study_that_names_a_tracker_is_in_it_once_collected(verb, named, monkeypatch, capsys):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert main([verb, "--results", named]) == 0
+    assert "note" not in capsys.readouterr().err
+    uri = f"sqlite:///{named}/mlflow.db"
+    assert main(["send", "demo", "--to", "mlflow", "--uri", uri, "--results", named]) == 0
+    assert "mlflow: 0 new, 2 known" in capsys.readouterr().out
+
+
+def test_a_tracker_that_fails_is_a_note_and_nothing_else(named, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{named}/store.sqlite/x.db")
+    assert main(["collect", "--results", named, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["new"] == 2
+    assert "note: not all of demo is in mlflow: mlflow did not take all of it" in shown.err
+    assert "`send demo --to mlflow` tries again" in shown.err
+
+
+def test_a_tracker_that_hangs_is_left(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(trackers, "_SECONDS", 0.2)
+    known = trackers.subprocess.run
+    monkeypatch.setattr(trackers.subprocess, "run", lambda command, **options: known(["/bin/sleep", "60"], **options))
+    trackers.send_on({"demo": ["mlflow"]}, "sqlite:///nowhere", tmp_path)
+    assert "it took longer than 0 s" in capsys.readouterr().err
+
+
+def test_no_tracker_hears_of_a_study_that_names_none(results, monkeypatch):
+    monkeypatch.setattr(trackers.subprocess, "run", lambda *_, **__: pytest.fail("a tracker was called"))
+    assert main(["collect", "--results", results]) == 0
+
+
+def test_where_wandb_keeps_its_files_is_its_own_setting_else_the_results_folder(monkeypatch, tmp_path):
+    for name in ("WANDB_MODE", "WANDB_DIR", "WANDB_PROJECT"):
+        monkeypatch.delenv(name, raising=False)
+    assert trackers._options("wandb", tmp_path)[-2:] == ["--dir", str(tmp_path)]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", "/elsewhere")
+    assert trackers._options("wandb", tmp_path)[-3:] == ["--offline", "--dir", "/elsewhere"]
 
 
 def test_options_of_the_other_tracker_are_refused(results):
