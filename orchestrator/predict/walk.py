@@ -65,9 +65,9 @@ def groups_of(layers: int, recompute: Recompute) -> list[tuple[int, int, bool]]:
     """
     if recompute.granularity != settings.FULL:
         return [(index, index + 1, False) for index in range(layers)]
-    number = max(1, recompute.num_layers or 1)
     if recompute.method == settings.BLOCK:
-        return [(index, index + 1, index < number) for index in range(layers)]
+        return [(index, index + 1, index < (recompute.num_layers or 0)) for index in range(layers)]
+    number = max(1, recompute.num_layers or 1)
     return [(start, min(layers, start + number), True) for start in range(0, layers, number)]
 
 
