@@ -40,7 +40,7 @@ def architecture_of(row: Row) -> Architecture:
     fields = _by_name(flat)
     experts = fields.get("num_moe_experts")
     moe = experts not in (None, 0) if "num_moe_experts" in fields else _bool(fields.get("moe"))
-    scope = fields.get("cuda_graph_scope") or fields.get("cuda_graph_modules") or ()
+    scope = fields.get("cuda_graph_scope") or fields.get("cuda_graph_modules") or []
     return Architecture(
         mla=_bool(fields.get("multi_latent_attention")),
         moe=moe,
@@ -49,7 +49,7 @@ def architecture_of(row: Row) -> Architecture:
         shared_experts=_shared_experts(fields),
         fused_attention=_fused_attention(row.effective or {}, fields),
         graphs=_graphs(fields),
-        graph_scope=tuple(str(part) for part in ([scope] if isinstance(scope, str) else scope)),
+        graph_scope=tuple(str(part) for part in (scope if isinstance(scope, list) else [scope])),
         expert_overlap=_bool(fields.get("overlap_moe_expert_parallel_comm")),
         shared_expert_overlap=_bool(fields.get("moe_shared_expert_overlap")),
         fp8_recipe=str(fields["fp8_recipe"]) if fields.get("fp8") and fields.get("fp8_recipe") else None,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.analysis.foreign import as_text
 from orchestrator.analysis.recompute import Recompute, effective_recompute, requested_recompute
 from orchestrator.analysis.rows import Row
 from orchestrator.select.match import flatten
@@ -85,7 +86,7 @@ def _order(row: Row) -> tuple[int, float, str, str]:
 
 def _offloading(flat: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     found = {
-        path.rpartition(".")[2]: value
+        path.rpartition(".")[2]: value if isinstance(value, (str, int, float, type(None))) else as_text(value)
         for path, value in flat.items()
         if path.rpartition(".")[2].startswith("cpu_offloading")
     }

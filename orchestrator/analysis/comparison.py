@@ -155,7 +155,9 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
         tflops_per_gpu=statistics.median(tflops) if tflops else None,
         scatter=statistics.median(scatters) if scatters else None,
         by_request=all(match_key(row).by_request for row in runs),
-        notes=tuple(dict.fromkeys(note for row in runs if (note := rewritten(row)) is not None)),
+        notes=tuple(
+            dict.fromkeys(note for row in runs for note in (rewritten(row), *row.left_out) if note is not None)
+        ),
     )
 
 

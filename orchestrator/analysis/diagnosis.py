@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.analysis.architecture import Architecture, architecture_of
 from orchestrator.analysis.command import Commands
 from orchestrator.analysis.comparison import Comparison, Group, Line, OneLabel
+from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import Row
 from orchestrator.vocabulary import REJECTED, Cause
 
@@ -52,6 +53,10 @@ class Subject:
             return False
         return words is None or any(words.search(line) for line in (*self.row.evidence, *self.row.notes))
 
+    def again(self, *changes: str) -> str | None:
+        """A run of this candidate, with something changed; its job adds the control. None where no settings make it."""
+        return repeat_candidates([self.line.candidate], self.commands, *changes)
+
     def full(self, *changes: str, method: str = "uniform") -> str:
         """A run of full recompute, one layer at a time."""
         settings = ("recompute_granularity=full", "recompute_modules=null", f"recompute_method={method}")
@@ -92,9 +97,12 @@ class Finding:
     """What was seen, with its numbers."""
     cause: str
     steps: tuple[Step, ...] = ()
+    trials: tuple[str, ...] = ()
+    """Every trial that it speaks of, where it speaks of several candidates."""
 
 
 Check = Callable[[Subject], "Seen | None"]
+Together = Callable[[Sequence["tuple[Subject, Seen]"]], "Seen"]
 
 
 @dataclass(frozen=True)
@@ -113,30 +121,57 @@ class Rule:
     id: str
     source: str
     check: Check = field(compare=False)
+    together: Together | None = field(default=None, compare=False)
+    """Says once what it has to say of several candidates of a match key; None says it of each."""
 
 
 def diagnose(
-    comparison: Comparison, rules: Sequence[Rule], commands: Commands, only: frozenset[str] = frozenset()
+    comparison: Comparison,
+    rules: Sequence[Rule],
+    commands: Commands | Mapping[str, Commands],
+    only: frozenset[str] = frozenset(),
 ) -> list[Finding]:
-    """Every finding of every rule, by line and then by rule. `only` are trials to speak of; empty speaks of all."""
+    """Every finding of every rule, by line and then by rule. `only` are trials to speak of; empty speaks of all.
+
+    `commands` are of all rows, or of each match key by its digest.
+    """
     findings = []
     for group in comparison.groups:
-        for line in group.lines:
-            if only and not any(row.trial in only for row in line.runs):
-                continue
-            subject = Subject(line, group, architecture_of(line.decided), commands)
+        of_group = commands if isinstance(commands, Commands) else commands.get(group.digest, Commands(""))
+        subjects = [
+            Subject(line, group, architecture_of(line.decided), of_group)
+            for line in group.lines
+            if not only or any(row.trial in only for row in line.runs)
+        ]
+        seen = {
+            rule.id: [(subject, found) for subject in subjects if (found := rule.check(subject)) is not None]
+            for rule in rules
+        }
+        for subject in subjects:
             for rule in rules:
-                seen = rule.check(subject)
-                if seen is not None:
-                    findings.append(
-                        Finding(
-                            rule=rule.id,
-                            source=rule.source,
-                            subject=line.text,
-                            trial=line.decided.trial,
-                            symptom=seen.symptom,
-                            cause=seen.cause,
-                            steps=seen.steps,
-                        )
-                    )
+                findings += _findings(rule, subject, seen[rule.id])
     return findings
+
+
+def _findings(rule: Rule, subject: Subject, seen: Sequence[tuple[Subject, Seen]]) -> list[Finding]:
+    """What a rule says at a subject: of several that are said together, all at the first."""
+    if rule.together is not None and len(seen) > 1:
+        if subject is not seen[0][0]:
+            return []
+        names = "; ".join(one.line.text for one, _ in seen)
+        trials = tuple(one.row.trial for one, _ in seen)
+        return [_finding(rule, subject, rule.together(seen), f"{len(seen)} candidates ({names})", trials)]
+    return [_finding(rule, subject, found, subject.line.text) for one, found in seen if one is subject]
+
+
+def _finding(rule: Rule, subject: Subject, seen: Seen, name: str, trials: tuple[str, ...] = ()) -> Finding:
+    return Finding(
+        rule=rule.id,
+        source=rule.source,
+        subject=name,
+        trial=subject.row.trial,
+        symptom=seen.symptom,
+        cause=seen.cause,
+        steps=seen.steps,
+        trials=trials,
+    )

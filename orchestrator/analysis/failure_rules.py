@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from orchestrator.analysis.architecture import inactive_reason
 from orchestrator.analysis.comparison import Delta, Line
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
+from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
 from orchestrator.vocabulary import Cause, Stage
 from orchestrator.vocabulary.units import format_bytes
@@ -18,13 +20,15 @@ NO_CHANGE = 0.0005
 LADDER = ("moe_act", "layernorm", "moe")
 """The guide's order for a MoE model: narrow output-discard boundaries first."""
 INSIDE_MOE = frozenset({"moe_act", "shared_experts"})
+_EXPANDABLE = "expandable_segments:True"
+_EXPANDABLE_SEGMENTS = f"trainer.environment.PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
 GRAPH_WORDS = re.compile(r"cuda[ _-]?graph", re.IGNORECASE)
 _OVERLAP_WORDS = re.compile(r"overlap", re.IGNORECASE)
 
 
 def _core_attn_little_effect(subject: Subject) -> Seen | None:
     change = next((change for change in subject.line.one_label if change.label == "core_attn"), None)
-    if change is None or change.peak is None or change.peak.fraction <= -MATERIAL:
+    if change is None or change.peak is None or (change.peak.measurable and change.peak.fraction <= -MATERIAL):
         return None
     fused = subject.model.fused_attention
     cause = (
@@ -32,9 +36,8 @@ def _core_attn_little_effect(subject: Subject) -> Seen | None:
         if fused
         else "fused attention rematerialises its internals by itself, or the peak is elsewhere"
     )
-    time = f" and the step time by {change.time.fraction:+.2%}" if change.time is not None else ""
     return Seen(
-        f"core_attn changed the peak against {change.base} by {change.peak.fraction:+.2%}{time}",
+        f"core_attn changed the peak against {change.base} by {_percent(change.peak)}{_and_time(change.time)}",
         cause,
         (Step("Drop core_attn and test a boundary of this architecture instead.", _narrow(subject, "core_attn")),),
     )
@@ -131,7 +134,7 @@ def _without_effect(subject: Subject) -> Seen | None:
             where = " (CUDA graphs are captured)" if subject.model.graphs else ""
             return Seen(
                 f"{change.label} changed neither the peak ({peak.fraction:+.2%}) nor the step time "
-                f"({time.fraction:+.2%}) against {change.base}",
+                f"({time.fraction:+.2%}{_noise(time)}) against {change.base}",
                 f"the module is absent or inactive on the measured layers, or another stage sets the peak{where}",
                 (show,),
             )
@@ -152,28 +155,41 @@ def _full_with_graphs(subject: Subject) -> Seen | None:
 
 
 def _fragmentation(subject: Subject) -> Seen | None:
-    allocated = subject.row.peak.allocated if subject.row.peak else None
-    reserved = subject.row.reserved
+    sizes = _gap_sizes(subject)
+    if sizes is None:
+        return None
+    allocated, reserved = sizes
     caused = subject.row.cause == Cause.FRAGMENTATION
-    if allocated is None or reserved is None:
+    if not caused and (reserved - allocated < FRAGMENTATION_SHARE * reserved or subject.row.device_kind == "cpu"):
         return None
-    gap = reserved - allocated
-    if not caused and (gap < FRAGMENTATION_SHARE * reserved or subject.row.device_kind == "cpu"):
-        return None
-    if "expandable_segments:True" in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+    if _EXPANDABLE in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."
         return Seen(_gap_text(allocated, reserved), "allocator caching or fragmentation", (Step(action, subject.show),))
-    setting = "trainer.environment.PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-    return Seen(
-        _gap_text(allocated, reserved),
-        "allocator fragmentation or caching, not live memory",
-        (
-            Step(
-                "Try expandable segments before more recompute.",
-                subject.commands.run(setting, sweep=[list(labels) for labels in _with_control(subject)]),
-            ),
-        ),
-    )
+    step = Step("Try expandable segments before more recompute.", subject.again(_EXPANDABLE_SEGMENTS))
+    return Seen(_gap_text(allocated, reserved), "allocator fragmentation or caching, not live memory", (step,))
+
+
+def _fragmentation_of_several(seen: Sequence[tuple[Subject, Seen]]) -> Seen:
+    """The gaps of all of them, and one command for those that did not have expandable segments."""
+    gaps = [
+        f"{subject.line.text} {format_bytes(sizes[1] - sizes[0])} of {format_bytes(sizes[1])}"
+        for subject, _ in seen
+        if (sizes := _gap_sizes(subject)) is not None
+    ]
+    first, one = seen[0]
+    open_ones = [subject for subject, _ in seen if _EXPANDABLE not in str(subject.row.environment)]
+    steps = one.steps
+    if open_ones:
+        candidates = [subject.line.candidate for subject in open_ones]
+        command = repeat_candidates(candidates, first.commands, _EXPANDABLE_SEGMENTS)
+        steps = (Step("Try expandable segments before more recompute.", command),)
+    return Seen(f"reserved memory is above allocated memory by: {'; '.join(gaps)}", one.cause, steps)
+
+
+def _gap_sizes(subject: Subject) -> tuple[int, int] | None:
+    """Allocated and reserved bytes; None where one of them is not known."""
+    allocated, reserved = subject.row.peak.allocated if subject.row.peak else None, subject.row.reserved
+    return None if allocated is None or reserved is None else (allocated, reserved)
 
 
 def _moved(subject: Subject) -> Seen | None:
@@ -201,7 +217,7 @@ def _farther(subject: Subject) -> Seen | None:
         if (base.label or "").startswith("OOM-") and _progress(subject.line) > _progress(base):
             return Seen(
                 f"{base.text} ended with {outcome(base)}, this with {outcome(subject.line)}",
-                "recompute moved the peak to a later stage",
+                _how_far(base, subject.line),
                 (
                     Step(
                         "This is no pass: optimizer state and steady steps are missing. Relieve where it stopped.",
@@ -223,10 +239,6 @@ def _narrow(subject: Subject, without: str) -> str:
     return subject.commands.run(sweep=lists)
 
 
-def _with_control(subject: Subject) -> list[tuple[str, ...]]:
-    return list(dict.fromkeys([(), tuple(sorted(subject.labels))]))
-
-
 def _fewer(subject: Subject) -> list[Line]:
     """Lines that recompute less: the control first, then those that lack exactly one label."""
     control = subject.group.control
@@ -240,6 +252,16 @@ def _progress(line: Line) -> tuple[int, int]:
     return (row.last_iteration if row.last_iteration is not None else -1, stage)
 
 
+def _how_far(base: Line, line: Line) -> str:
+    before, now = base.decided, line.decided
+    if before.stage != now.stage and (before.last_iteration or 0) == (now.last_iteration or 0):
+        return f"recompute moved the peak to a later stage, from {before.stage} to {now.stage}"
+    later = f"{(now.last_iteration or 0) - (before.last_iteration or 0)} iterations later"
+    if before.stage == now.stage:
+        return f"the same stage ({now.stage}) still does not fit, {later}"
+    return f"{before.stage} fits now, and {now.stage} does not, {later}"
+
+
 def _gap_text(allocated: int, reserved: int) -> str:
     return (
         f"reserved memory reached {format_bytes(reserved)} and allocated {format_bytes(allocated)}: "
@@ -248,7 +270,22 @@ def _gap_text(allocated: int, reserved: int) -> str:
 
 
 def _is_slower(time: Delta) -> bool:
-    return time.fraction > (time.band.half_width if time.band is not None else MATERIAL)
+    return time.fraction > MATERIAL if time.band is None else time.measurable and time.fraction > 0
+
+
+def _percent(change: Delta) -> str:
+    """A change as the comparison judges it: inside the noise it is none."""
+    if change.measurable or change.band is None:
+        return f"{change.fraction:+.2%}"
+    return f"no measurable amount ({change.fraction:+.2%}{_noise(change)})"
+
+
+def _noise(change: Delta) -> str:
+    return "" if change.measurable or change.band is None else f" inside the noise of ±{change.band.half_width:.2%}"
+
+
+def _and_time(change: Delta | None) -> str:
+    return "" if change is None else f" and the step time by {_percent(change)}"
 
 
 FAILURE_TABLE = (
@@ -258,7 +295,7 @@ FAILURE_TABLE = (
     Rule("overlap-conflict", f"{GUIDE}, row 4", _overlap),
     Rule("label-without-effect", f"{GUIDE}, row 5", _without_effect),
     Rule("full-recompute-with-graphs", f"{GUIDE}, row 6", _full_with_graphs),
-    Rule("reserved-not-allocated", f"{GUIDE}, row 7", _fragmentation),
+    Rule("reserved-not-allocated", f"{GUIDE}, row 7", _fragmentation, _fragmentation_of_several),
     Rule("oom-moved-to-another-rank", f"{GUIDE}, row 8", _moved),
     Rule("farther-but-still-oom", f"{GUIDE}, row 9", _farther),
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.analysis.candidates import Candidate, rewritten
 from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.failure_rules import GRAPH_WORDS
+from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
 from orchestrator.select.lever import ACTIVATION_STAGES, OPTIMIZER_STAGES, STATE_STAGES
 from orchestrator.vocabulary.units import format_bytes
@@ -32,7 +34,7 @@ def _optimizer_bound(subject: Subject) -> Seen | None:
     if stage not in OPTIMIZER_STAGES:
         cause = "parameters, gradients and optimizer state do not fit"
         return Seen(f"{outcome(subject.line)}{numbers}{forward}", cause, (Step(action),))
-    command = subject.commands.run(*_SMALL_MOMENTS, sweep=[sorted(subject.labels)])
+    command = subject.again(*_SMALL_MOMENTS)
     return Seen(f"{outcome(subject.line)}{numbers}{forward}", "optimizer state does not fit", (Step(action, command),))
 
 
@@ -72,24 +74,25 @@ def _fp8(subject: Subject) -> Seen | None:
 def _offloading(subject: Subject) -> Seen | None:
     if not subject.model.offloading or not subject.refused(_OFFLOAD_WORDS):
         return None
-    labels = sorted(subject.labels)
+    without = Candidate(subject.line.candidate.recompute)
     return Seen(
         f"CPU offloading was refused: {subject.reason}",
         "it cannot be combined with recompute, nor with pipeline parallelism above one",
         (
             Step(
                 "Take one of the two.",
-                subject.commands.run("model.cpu_offloading=false", sweep=[labels]),
+                repeat_candidates([without], subject.commands, "model.cpu_offloading=false"),
             ),
         ),
     )
 
 
 def _lost_override(subject: Subject) -> Seen | None:
-    if not subject.line.notes:
+    said = next((note for row in subject.line.runs if (note := rewritten(row)) is not None), None)
+    if said is None:
         return None
     return Seen(
-        subject.line.notes[0],
+        said,
         "the framework, or the recipe, replaced the recompute settings (an unset list becomes core_attn)",
         (
             Step(
@@ -109,7 +112,7 @@ def _intermittent(subject: Subject) -> Seen | None:
         "the peak is close to the capacity, or fragments differ from run to run",
         (
             Step("Do not count it as a pass; look at the one that failed.", subject.show),
-            Step("Repeat it.", subject.commands.run("study.repeats=5", sweep=[sorted(subject.labels)])),
+            Step("Repeat it.", subject.again("study.repeats=5")),
         ),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.analysis.foreign import as_text
 from orchestrator.select.match import RECOMPUTE_FIELDS
 
 RECIPE = "recipe"
@@ -87,15 +88,20 @@ def recompute_prefix(flat: Mapping[str, Any]) -> str | None:
 
 
 def _recompute(settings: Mapping[str, Any]) -> Recompute:
+    """Settings of any JSON type: what Megatron Core would not take is kept as text, so that it can be shown."""
     modules = settings["recompute_modules"]
-    if isinstance(modules, str):
-        modules = (modules,)
-    elif isinstance(modules, Sequence):
-        modules = tuple(str(module) for module in modules)
-    granularity, method = settings["recompute_granularity"], settings["recompute_method"]
+    if isinstance(modules, Sequence) and not isinstance(modules, str):
+        modules = tuple(as_text(module) for module in modules)
+    elif modules is not None:
+        modules = (as_text(modules),)
+    layers = settings["recompute_num_layers"]
     return Recompute(
-        granularity=None if granularity is None else str(granularity),
+        granularity=_text(settings["recompute_granularity"]),
         modules=modules,
-        method=None if method is None else str(method),
-        num_layers=settings["recompute_num_layers"],
+        method=_text(settings["recompute_method"]),
+        num_layers=layers if isinstance(layers, int) and not isinstance(layers, bool) else _text(layers),
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else as_text(value)

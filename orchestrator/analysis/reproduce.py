@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.analysis.candidates import Candidate
 from orchestrator.analysis.command import PROGRAM, Commands, differing_overrides
-from orchestrator.analysis.comparison import Group
+from orchestrator.analysis.comparison import Comparison, Group
 from orchestrator.analysis.paste import our_overrides
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
 
@@ -22,8 +22,8 @@ _STUDY_FILES = {
 """Files of `conf/study` that repeat a published table."""
 
 
-def commands_for(rows: Sequence[Row]) -> list[Commands]:
-    """For each row, commands with what its request has beside its recompute settings.
+def commands_for(rows: Sequence[Row], target_gb: float | None = None) -> list[Commands]:
+    """For each row, commands with what its request has beside its recompute settings, and the study's target.
 
     Without such a base for a published row. Where a model or trainer has no file here, every setting is spelt out.
     """
@@ -31,9 +31,21 @@ def commands_for(rows: Sequence[Row]) -> list[Commands]:
 
     if not any((row.requested.get("trainer") or {}).get("name") for row in rows):
         return [Commands(row.study) for row in rows]
+    target = () if target_gb is None else (f"study.target_gb={target_gb:.12g}",)
     known: dict[tuple[str, ...], Mapping[str, Any] | None] = {}
     with composing() as composer:
-        return [Commands(row.study, _base(row.requested, composer.compose, known)) for row in rows]
+        bases = [_base(row.requested, composer.compose, known) for row in rows]
+    return [Commands(row.study, (*base, *target) if base else base) for row, base in zip(rows, bases, strict=True)]
+
+
+def group_commands(comparison: Comparison, target_gb: float | None = None) -> dict[str, Commands]:
+    """Commands of each match key, by its digest: those of a row that was measured."""
+    measured = {
+        group.digest: row
+        for group in comparison.groups
+        if (row := next((row for line in group.lines for row in line.runs if row.origin != ORIGIN_PUBLISHED), None))
+    }
+    return dict(zip(measured, commands_for(list(measured.values()), target_gb), strict=True))
 
 
 def _base(
@@ -66,7 +78,7 @@ def repeat_candidate(candidate: Candidate, row: Row, commands: Commands) -> str 
     """
     if row.origin == ORIGIN_PUBLISHED:
         return _published(row)
-    settings = _settings(candidate)
+    settings = candidate_overrides(candidate)
     return commands.run(*settings) if commands.base and settings else None
 
 
@@ -75,15 +87,21 @@ def repeat_group(group: Group, commands: Commands) -> str | None:
     first = group.first_row
     if first.origin == ORIGIN_PUBLISHED:
         return _published(first)
-    lists = [_settings(line.candidate) for line in group.lines]
-    if not commands.base or not any(lists):
+    candidates = [line.candidate for line in group.lines]
+    return repeat_candidates(candidates, commands) if commands.base else None
+
+
+def repeat_candidates(candidates: Sequence[Candidate], commands: Commands, *changes: str) -> str | None:
+    """The command that measures these candidates with something changed; None where no settings make them."""
+    lists = [settings for candidate in candidates if (settings := candidate_overrides(candidate))]
+    if not lists:
         return None
-    return commands.run(f"study.candidates={_lists([one for one in lists if one])}").replace(
-        PROGRAM, f"{PROGRAM} -m", 1
-    )
+    if len(lists) == 1:
+        return commands.run(*lists[0], *changes)
+    return commands.run(*changes, f"study.candidates={_lists(lists)}").replace(PROGRAM, f"{PROGRAM} -m", 1)
 
 
-def _settings(candidate: Candidate) -> list[str]:
+def candidate_overrides(candidate: Candidate) -> list[str]:
     """Its recompute settings as overrides; a list that would be left over from the defaults is unset."""
     settings = shlex.split(our_overrides(candidate))
     if settings and candidate.recompute.granularity != SELECTIVE:

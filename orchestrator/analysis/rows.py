@@ -89,6 +89,8 @@ class Row:
     """Times a rank entered the replay stage, summed over ranks; None where it was not recorded."""
     allocator_retries: int | None = None
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Stored values that are none of theirs, foreign or damaged, so that they count as absent."""
     source: Mapping[str, Any] = field(default_factory=dict)
     """Where a published row comes from: table, address, revision, what its peak means."""
 

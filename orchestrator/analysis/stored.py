@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.analysis.foreign import Reading, as_text
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 from orchestrator.vocabulary import REJECTED, Stage
@@ -17,6 +19,7 @@ PUBLISHED = "published"
 
 _CONTROLS = (ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST)
 _CHUNK = 500
+_NO_SIZES = (None, None, None, None)
 _COLUMNS = (
     *(
         "id",
@@ -143,50 +146,62 @@ def _row(
     effective: Mapping[str, Any] | None,
     software: Mapping[str, Any],
 ) -> Row:
-    spec = found["spec"] or {}
-    target = found["target"] or {}
-    published = target.get(PUBLISHED) if found["origin"] == ORIGIN_PUBLISHED else None
-    window = (found["steady_first"], found["steady_last"])
-    return Row(
+    read = Reading()
+    spec, target = read.mapping(found["spec"], "what its ranks were given"), read.mapping(found["target"], "its target")
+    published = read.mapping(target.get(PUBLISHED), "its source") if found["origin"] == ORIGIN_PUBLISHED else None
+    window = (read.whole(found["steady_first"], "steady_first"), read.whole(found["steady_last"], "steady_last"))
+    environment = read.mapping(spec.get("environment") or target.get("environment"), "its environment")
+    outcome = published.get("outcome") if published else "running" if found["state"] == "running" else None
+    row = Row(
         trial=found["trial_id"],
-        attempt=found["number"],
+        attempt=read.text(found["number"], "the attempt's number"),
         name=name,
-        requested=found["requested"],
+        requested=read.request(found["requested"]),
         study=study,
-        origin=found["origin"],
-        role=found["role"],
-        repeat=found["repeat"],
+        origin=str(found["origin"]),
+        role=str(found["role"]),
+        repeat=read.whole(found["repeat"], "repeat") or 0,
         batch=found["batch_id"],
-        started_at=found["started_at"],
-        effective=effective,
-        software=software,
-        environment=spec.get("environment") or target.get("environment") or {},
-        device_kind=found["device_kind"],
-        device_name=found["device_name"],
-        device_capacity=found["device_capacity"],
-        memory_limit=spec.get("memory_limit_bytes"),
-        world_size=found["world_size"],
-        ranks_reported=found["ranks_recorded"],
-        steady_window=window if None not in window else None,
-        train_iters=found["train_iters"],
-        label=found["label"],
-        outcome_text=published.get("outcome") if published else "running" if found["state"] == "running" else None,
-        cause=found["cause"],
+        started_at=read.number(found["started_at"], "started_at"),
+        effective=None if effective is None else read.mapping(effective, "the effective configuration") or None,
+        software=read.mapping(software, "its software"),
+        environment={str(name): str(value) for name, value in environment.items()},
+        device_kind=read.text(found["device_kind"], "device_kind"),
+        device_name=read.text(found["device_name"], "device_name"),
+        device_capacity=read.whole(found["device_capacity"], "device_capacity"),
+        memory_limit=read.whole(spec.get("memory_limit_bytes"), "memory_limit_bytes"),
+        world_size=read.whole(found["world_size"], "world_size"),
+        ranks_reported=read.whole(found["ranks_recorded"], "ranks_recorded"),
+        steady_window=(window[0], window[1]) if window[0] is not None and window[1] is not None else None,
+        train_iters=read.whole(found["train_iters"], "train_iters"),
+        label=read.text(found["label"], "label"),
+        outcome_text=read.text(outcome, "outcome"),
+        cause=read.text(found["cause"], "cause"),
         stage=_stage(found["stage"]),
-        rank=found["rank"],
-        last_iteration=found["iteration"],
-        evidence=tuple(str(line) for line in found["evidence"] or ()),
+        rank=read.whole(found["rank"], "rank"),
+        last_iteration=read.whole(found["iteration"], "iteration"),
+        evidence=tuple(as_text(line) for line in read.listed(found["evidence"], "evidence")),
         peak_scope=_scope(found, published),
-        peaks=_peaks(found),
-        step_ms=found["step_ms"],
-        step_scatter_ms=found["step_ms_scatter"],
-        tflops_per_gpu=found["tflops_per_gpu"],
-        losses={number: loss for number, loss in found["losses"] or () if isinstance(loss, (int, float))},
-        replays=found["replays"],
-        allocator_retries=found["allocator_retries"],
-        notes=tuple(str(note) for note in found["notes"] or ()),
-        source=published.get("source", {}) if published else {},
+        peaks=_peaks(found, read),
+        step_ms=read.number(found["step_ms"], "step_ms"),
+        step_scatter_ms=read.number(found["step_ms_scatter"], "step_ms_scatter"),
+        tflops_per_gpu=read.number(found["tflops_per_gpu"], "tflops_per_gpu"),
+        losses=_losses(read.listed(found["losses"], "losses")),
+        replays=read.whole(found["replays"], "replays"),
+        allocator_retries=read.whole(found["allocator_retries"], "allocator_retries"),
+        notes=tuple(as_text(note) for note in read.listed(found["notes"], "notes")),
+        source=read.mapping(published.get("source"), "its source") if published else {},
     )
+    return replace(row, left_out=tuple(read.notes)) if read.notes else row
+
+
+def _losses(pairs: Sequence[Any]) -> dict[int, float]:
+    """By iteration; one that is not finite is stored by its name, and left out."""
+    return {
+        pair[0]: pair[1]
+        for pair in pairs
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], int) and isinstance(pair[1], (int, float))
+    }
 
 
 def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: str) -> list[Row]:
@@ -199,14 +214,14 @@ def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: 
         for trial in connection.execute(
             select(Trial.id, Trial.requested, Trial.origin, Trial.repeat, Trial.world_size).where(Trial.id.in_(chunk))
         ):
-            entry = waiting[trial.id]
+            entry, read = waiting[trial.id], Reading()
             rejected = entry.status == REJECTED
             rows.append(
                 Row(
                     trial=trial.id,
                     attempt=None,
                     name=entry.name,
-                    requested=trial.requested,
+                    requested=read.request(trial.requested),
                     study=study,
                     origin=trial.origin,
                     role=ROLE_TRIAL,
@@ -214,7 +229,8 @@ def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: 
                     world_size=trial.world_size,
                     label=REJECTED if rejected else None,
                     outcome_text=None if rejected else "not run yet",
-                    evidence=tuple(str(reason) for reason in entry.reasons or ()),
+                    evidence=tuple(as_text(reason) for reason in read.listed(entry.reasons, "reasons")),
+                    left_out=tuple(read.notes),
                 )
             )
     return rows
@@ -230,26 +246,30 @@ def _contents(connection: Connection, table: Any, hashes: Iterable[str | None]) 
     return found
 
 
-def _peaks(found: RowMapping) -> tuple[StagePeak, ...]:
-    by_stage: Mapping[str, Sequence[int | None]] = found["stage_peaks"] or {}
-    peaks = tuple(
-        StagePeak(rank=rank, stage=_stage(stage), allocated=allocated, reserved=reserved, reserved_rank=reserved_rank)
-        for stage, (allocated, rank, reserved, reserved_rank) in sorted(by_stage.items())
-    )
-    if peaks or found["peak_allocated"] is None:
-        return peaks
-    stage = _stage(found["peak_allocated_stage"])
-    whole = StagePeak(found["peak_allocated_rank"], stage, found["peak_allocated"], found["peak_reserved"])
-    return (whole,)
+def _peaks(found: RowMapping, read: Reading) -> tuple[StagePeak, ...]:
+    peaks = []
+    for stage, sizes in sorted(read.mapping(found["stage_peaks"], "stage_peaks").items()):
+        allocated, rank, reserved, reserved_rank = (
+            read.whole(size, f"a peak of {stage}")
+            for size in [*read.listed(sizes, f"peaks of {stage}"), *_NO_SIZES][:4]
+        )
+        peaks.append(StagePeak(rank, _stage(stage), allocated, reserved, reserved_rank))
+    whole = read.whole(found["peak_allocated"], "peak_allocated")
+    if peaks or whole is None:
+        return tuple(peaks)
+    rank, reserved = (read.whole(found[name], name) for name in ("peak_allocated_rank", "peak_reserved"))
+    return (StagePeak(rank, _stage(found["peak_allocated_stage"]), whole, reserved),)
 
 
 def _scope(found: RowMapping, published: Mapping[str, Any] | None) -> PeakScope | None:
     if published is not None:
         said = published.get("peak_scope")
-        return PeakScope(said) if said else None
-    if not found["ranks_recorded"]:
+        return next((scope for scope in PeakScope if scope == said), PeakScope.ONE_RANK) if said else None
+    recorded, ranks = found["ranks_recorded"], found["world_size"]
+    if not recorded:
         return None
-    return PeakScope.ALL_RANKS if found["ranks_recorded"] >= found["world_size"] else PeakScope.ONE_RANK
+    whole = isinstance(recorded, int) and isinstance(ranks, int) and recorded >= ranks
+    return PeakScope.ALL_RANKS if whole else PeakScope.ONE_RANK
 
 
 def _stage(name: str | None) -> Stage | None:

@@ -22,13 +22,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from orchestrator.analysis.command import Commands
     from orchestrator.analysis.comparison import compare
     from orchestrator.analysis.diagnosis import diagnose
     from orchestrator.analysis.failure_rules import FAILURE_TABLE
     from orchestrator.analysis.further_rules import FURTHER_RULES
-    from orchestrator.analysis.reproduce import commands_for
-    from orchestrator.analysis.rows import ORIGIN_PUBLISHED
+    from orchestrator.analysis.reproduce import group_commands
     from orchestrator.cli.rows import read_rows
     from orchestrator.report.diagnose import as_json, print_findings
 
@@ -36,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
     if args.rules:
         return _list_rules([(rule.id, rule.source) for rule in rules], as_json=args.json)
     found = read_rows(args, args.what)
-    measured = next((row for row in found.rows if row.origin != ORIGIN_PUBLISHED), None)
-    commands = commands_for([measured])[0] if measured else Commands("")
-    findings = diagnose(compare(found.rows), rules, commands, only=frozenset(found.trials))
+    comparison = compare(found.rows)
+    commands = group_commands(comparison, found.target_gb)
+    findings = diagnose(comparison, rules, commands, only=frozenset(found.trials))
     if args.json:
         print(json.dumps({"findings": as_json(findings)}, indent=1, allow_nan=False))
     elif findings:

@@ -39,7 +39,10 @@ FIELDS = (
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """One record a run, with its candidate's deltas (fractions of the control); absent is None."""
+    """One record a run, with its candidate's deltas (fractions of the control); absent is None.
+
+    `recompute_modules` is spelt as on a command line: `[]` is the empty list, and None an unset one.
+    """
     return [_record(group, line, row) for group in comparison.groups for line in group.lines for row in line.runs]
 
 
@@ -55,7 +58,7 @@ def _record(group: Group, line: Line, row: Row) -> dict[str, Any]:
         "attempt": row.attempt,
         "role": row.role,
         "recompute_granularity": recompute.granularity,
-        "recompute_modules": None if recompute.modules is None else ",".join(recompute.modules),
+        "recompute_modules": None if recompute.modules is None else f"[{','.join(recompute.modules)}]",
         "recompute_method": recompute.method,
         "recompute_num_layers": None if recompute.num_layers is None else str(recompute.num_layers),
         "repeat": row.repeat,
