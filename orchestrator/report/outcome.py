@@ -18,6 +18,12 @@ from orchestrator.vocabulary.units import format_bytes
 _LINE = 400
 """Characters of a deciding line that are shown; JSON has all that was read."""
 _RANKS = 12
+_SAYS_NOTHING = "nothing in it speaks of training or of a failure"
+_WHY_UNKNOWN = {
+    "log.empty": "there is nothing in it",
+    "log.not-text": "it is binary data, not a log",
+    "log.document": "it reads like a document or source code, not like a log",
+}
 
 
 def screen(found: LogOutcome) -> Iterator[str]:
@@ -35,7 +41,7 @@ def screen(found: LogOutcome) -> Iterator[str]:
         yield f"rules  {', '.join(outcome.rules)}"
     for index, note in enumerate(outcome.notes):
         yield ("also   " if index == 0 else "       ") + _shown(note)
-    for index, step in enumerate(next_steps(outcome.cause, outcome.stage)):
+    for index, step in enumerate(_next(outcome)):
         yield ("next   " if index == 0 else "       ") + step
 
 
@@ -57,15 +63,21 @@ def as_json(found: LogOutcome) -> dict[str, Any]:
             for place in found.evidence
         ],
         "notes": [redact_text(note) for note in outcome.notes],
-        "next": list(next_steps(outcome.cause, outcome.stage)),
+        "next": list(_next(outcome)),
     }
+
+
+def _next(outcome: Outcome) -> tuple[str, ...]:
+    if outcome.label is None and outcome.cause is Cause.UNKNOWN:
+        return ("Give it the whole output of the ranks, of their launcher and of the scheduler.",)
+    return next_steps(outcome.cause, outcome.stage)
 
 
 def _what(outcome: Outcome) -> str:
     if outcome.cause is Cause.NONE:
         return "no failure found; a log alone cannot show a pass"
     if outcome.label is None:
-        return "unknown: nothing in it speaks of training or of a failure"
+        return f"unknown: {_WHY_UNKNOWN.get(outcome.rules[0], _SAYS_NOTHING) if outcome.rules else _SAYS_NOTHING}"
     return f"{outcome.cause} ({outcome.label})"
 
 

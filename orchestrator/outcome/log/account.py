@@ -58,6 +58,10 @@ class Account:
     """Lines that name a failure and say that it was dealt with."""
     document: bool = False
     """It reads like a document or source code: words about failures in it are believed only below a traceback."""
+    binary: bool = False
+    """It is no text."""
+    cut: bool = False
+    """Its compressed data ended too early, and what could be read was read."""
     hosts: set[str] = field(default_factory=set)
     bytes: int = 0
     lines: int = 0
@@ -104,6 +108,7 @@ class Account:
         self.over = later.over if self.over is None else self.over
         self.first_failure = later.first_failure if self.first_failure is None else self.first_failure
         self.remarks += later.remarks
+        self.cut = self.cut or later.cut
         self.hosts |= later.hosts
         self.bytes += later.bytes
         self.lines += later.lines

@@ -1,4 +1,4 @@
-"""Telling a document or a source file from a log: words about failures are no failures there."""
+"""Telling documents, source and binary files from logs: words about failures are no failures there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ _LOG = re.compile(
     rb"slurmstepd|srun: |\biteration:? +\d+ ?/|NCCL (?:INFO|WARN)|\bexitcode\b|\bpid=\d",
     re.MULTILINE,
 )
+
+
+_SOME = 4 * 2**10
+_CONTROLS = bytes({*range(1, 9), *range(14, 27), *range(28, 32)})
+_MOST_CONTROLS = 0.05
+"""Share of control characters up to which bytes are text; what terminals and holes in files bring does not count."""
+
+
+def is_binary(data: bytes) -> bool:
+    """Whether the beginning of a file is no text: strings in a library or in a core file are not messages of a run."""
+    head = data[:_SOME].replace(b"\0", b"")
+    return len(head) - len(head.translate(None, _CONTROLS)) > _MOST_CONTROLS * len(head)
 
 
 def is_document(data: bytes) -> bool:

@@ -65,10 +65,11 @@ class LogOutcome:
 
 def judge(accounts: Sequence[Account]) -> LogOutcome:
     """What happened, by the logs of one job. A log alone never shows a pass."""
-    accounts = [account for account in accounts if not _only_words(account)]
+    given = accounts
+    accounts = [account for account in accounts if not account.binary and not _only_words(account)]
     alive = [finding for account in accounts for finding in account.findings if not _survived(finding, account)]
     if not alive:
-        return _nothing_wrong(accounts)
+        return _nothing_wrong(accounts, given)
     first, tied = _first(alive, _first_failure(accounts))
     stage, extra = _stage(first, alive)
     cause = first.verdict.cause
@@ -141,7 +142,8 @@ def _skipping_stopped(finding: LogFinding, account: Account) -> bool:
     return bool(later) and not again
 
 
-def _nothing_wrong(accounts: Sequence[Account]) -> LogOutcome:
+def _nothing_wrong(accounts: Sequence[Account], given: Sequence[Account]) -> LogOutcome:
+    """No failure is shown by those of the given files that are logs."""
     iteration = max((iteration for account in accounts for _, iteration in account.progress), default=None)
     over = any(account.over is not None for account in accounts)
     survived = [finding for account in accounts for finding in account.findings]
@@ -152,10 +154,25 @@ def _nothing_wrong(accounts: Sequence[Account]) -> LogOutcome:
         cause=Cause.NONE if trained else Cause.UNKNOWN,
         stage=Stage.TEARDOWN if over else Stage.UNKNOWN,
         iteration=iteration,
-        rules=("log.no-failure",) if trained else ("log.says-nothing",),
-        notes=tuple(notes),
+        rules=("log.no-failure",) if trained else (_why_nothing(given),),
+        notes=(*notes, *_cut_notes(given)),
     )
     return LogOutcome(outcome, ())
+
+
+def _why_nothing(given: Sequence[Account]) -> str:
+    """The rule that says why nothing can be said."""
+    if not any(account.bytes for account in given):
+        return "log.empty"
+    if all(account.binary or not account.bytes for account in given):
+        return "log.not-text"
+    if all(account.document or account.binary or not account.bytes for account in given):
+        return "log.document"
+    return "log.says-nothing"
+
+
+def _cut_notes(given: Sequence[Account]) -> list[str]:
+    return [f"{account.file} ends in the middle of its compressed data" for account in given if account.cut]
 
 
 def _first(alive: list[LogFinding], first_failure: int | None) -> tuple[LogFinding, list[LogFinding]]:
@@ -258,6 +275,7 @@ def _notes(first: LogFinding, alive: list[LogFinding], accounts: Sequence[Accoun
     notes += [
         f"also said, and taken for a consequence ({cause}): {finding.text[:160]}" for cause, finding in followed.items()
     ]
+    notes += _cut_notes(accounts)
     left_out = sum(account.left_out for account in accounts)
     if left_out:
         notes.append(f"{left_out} further lines repeat these")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.outcome.log.account import Account, LogFinding
-from orchestrator.outcome.log.document import is_document
+from orchestrator.outcome.log.document import is_binary, is_document
 from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
 from orchestrator.outcome.log.needles import CAPITALS, CAPITALS_BUT_FRAMES, NUMBERS, SMALL
 from orchestrator.outcome.log.progress import Lookback, last_progress, over_at, progress_between
@@ -42,6 +42,8 @@ class Scanner:
         self._new = []
         if block.offset == 0:
             self.account.document = is_document(self._data)
+            self.account.binary = is_binary(block.data)
+        self.account.cut = self.account.cut or block.cut
         self._story.frames = frames = not self._has_heard_enough(block.offset)
         self._read(block.line, sorted(line_starts(self._data, frames)))
         account = self.account
@@ -76,12 +78,17 @@ class Scanner:
             self._story.end()
         self.account.first_failure = self._story.first_failure
         self.account.remarks = self._story.remarks
+        self.account.left_out += self._story.repeats
         self.account.hosts = self._story.hosts
         return self.account
 
     def _has_heard_enough(self, offset: int) -> bool:
         """Whether tracebacks have repeated themselves so often that only those near the end can tell anything new."""
-        return self.account.left_out > _REPEATED and self._size is not None and self._size - offset > _NEAR_THE_END
+        return (
+            self.account.left_out + self._story.repeats > _REPEATED
+            and self._size is not None
+            and self._size - offset > _NEAR_THE_END
+        )
 
     def _look_for_the_end(self) -> None:
         """Whether the current block, or its tail of the one before, says that training was over."""

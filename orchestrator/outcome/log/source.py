@@ -31,6 +31,8 @@ class Block:
     data: bytes
     offset: int
     line: int
+    cut: bool = False
+    """The compressed data that it comes from ended too early."""
 
 
 def is_plain(path: str) -> bool:
@@ -54,13 +56,13 @@ def blocks(path: str, start: int = 0, end: int | None = None) -> Iterator[Block]
             stream.seek(start - 1)
             offset += len(stream.readline()) - 1
         if end is None or offset < end:
-            yield from _whole_lines(_reads(stream, path), offset, end)
+            yield from _whole_lines(_Reads(stream, path), offset, end)
     finally:
         if path != STDIN:
             stream.close()
 
 
-def _whole_lines(reads: Iterator[bytes], offset: int, end: int | None) -> Iterator[Block]:
+def _whole_lines(reads: _Reads, offset: int, end: int | None) -> Iterator[Block]:
     line = 1
     rest = b""
     for read in reads:
@@ -79,30 +81,44 @@ def _whole_lines(reads: Iterator[bytes], offset: int, end: int | None) -> Iterat
         line += data.count(b"\n", 0, cut)
         offset += cut
         rest = data[cut:]
-    if rest:
-        yield Block(rest, offset, line)
+    if rest or reads.cut:
+        yield Block(rest, offset, line, reads.cut)
 
 
-def _reads(stream: Any, path: str) -> Iterator[bytes]:
-    """The log in large pieces. Compressed data that ends too early counts as far as it goes."""
-    whole = True
-    while whole:
-        pieces: list[bytes] = []
-        size = 0
-        while whole and size < BLOCK:
-            try:
-                piece = stream.read1(BLOCK - size)
-            except (EOFError, zlib.error, lzma.LZMAError):
-                piece = b""
-            except OSError as error:
-                if not isinstance(error, gzip.BadGzipFile) and "Invalid data stream" not in str(error):
-                    raise UnreadableLogError(f"{path} cannot be read: {error.strerror or error}") from error
-                piece = b""
-            whole = bool(piece)
-            pieces.append(piece)
-            size += len(piece)
-        if size:
-            yield b"".join(pieces)
+class _Reads:
+    """The log in large pieces. Compressed data that ends too early counts as far as it goes, and `cut` says so."""
+
+    def __init__(self, stream: Any, path: str) -> None:
+        self._stream = stream
+        self._path = path
+        self.cut = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        whole, read = True, 0
+        while whole:
+            pieces: list[bytes] = []
+            size = 0
+            while whole and size < BLOCK:
+                piece = self._piece(BLOCK - size)
+                whole = bool(piece)
+                pieces.append(piece)
+                size += len(piece)
+            read += size
+            if size:
+                yield b"".join(pieces)
+        if not read and not isinstance(self._stream, io.BufferedReader):
+            self.cut = True  # packed, and nothing comes out
+
+    def _piece(self, size: int) -> bytes:
+        try:
+            piece: bytes = self._stream.read1(size)
+        except (EOFError, zlib.error, lzma.LZMAError):
+            piece, self.cut = b"", True
+        except OSError as error:
+            if not isinstance(error, gzip.BadGzipFile) and "Invalid data stream" not in str(error):
+                raise UnreadableLogError(f"{self._path} cannot be read: {error.strerror or error}") from error
+            piece, self.cut = b"", True
+        return piece
 
 
 def _opened(path: str) -> IO[bytes]:
@@ -113,11 +129,17 @@ def _opened(path: str) -> IO[bytes]:
     except FileNotFoundError:
         raise UnreadableLogError(f"{path} does not exist") from None
     except IsADirectoryError:
-        raise UnreadableLogError(
-            f"{path} is a folder: name the log files in it, for example {path.rstrip('/')}/*.log"
-        ) from None
+        raise UnreadableLogError(f"{path} is a folder: name the log files in it, {_for_example(path)}") from None
     except OSError as error:
         raise UnreadableLogError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _for_example(folder: str) -> str:
+    """How a person could name the logs of a folder."""
+    found = {one.suffix for one in Path(folder).iterdir() if one.is_file()}
+    ending = next((ending for ending in (".log", ".out", ".err", ".txt", ".gz") if ending in found), "")
+    below = "" if found else "*/"
+    return f"for example {folder.rstrip('/')}/{below}*{ending}"
 
 
 def _decoder_of(magic: bytes) -> str | None:

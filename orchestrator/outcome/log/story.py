@@ -12,6 +12,23 @@ from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
 from orchestrator.outcome.log.needles import worth_a_look
+from orchestrator.outcome.log.traceback import (
+    AFTER_FRAMES,
+    ARROW,
+    BOXED,
+    BOXED_CODE,
+    BOXED_FILE,
+    BOXED_NAME,
+    BOXED_REST,
+    EXCEPTION,
+    HEADER,
+    IGNORED,
+    REVERSED,
+    begins_a_box,
+    cut_short,
+    frame_in,
+    unfolded,
+)
 from orchestrator.outcome.raised import Verdict, judge_exception, located, verdict_of, with_numbers_of
 from orchestrator.outcome.rule import SHAPED, Weight, first_match, how_many_may_match, shape_of
 from orchestrator.vocabulary import Cause, Stage
@@ -29,36 +46,9 @@ _MESSAGE_LINES = 14
 _TRAILING_LINES = 60
 """Lines after an exception within which its frames may follow it."""
 
-_FILE = re.compile(r'^\s*(?:[|+] +)?File "(?P<file>[^"]*)", line (?P<line>\d+)(?:,? in (?P<function>.+?))?\s*$')
-_NOTEBOOK = re.compile(r"^\s*File (?P<file>/\S+?):(?P<line>\d+)(?:, in (?P<function>[\w.<>]+).*)?$")
-_CELL = re.compile(r"^(?P<file>[/<]\S+) in (?P<function>[\w<>]+).*(?P<line>)$")
-_ARROW = re.compile(r"^-+> *\d+ (?P<code>.*)$")
-"""A frame, and the line of source it is at, as IPython prints them."""
-_BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in(?: +(?P<function>[\w<>]+))?)?\s*│?$")
-_BOXED_FILE = re.compile(r"^│ (?P<file>/\S+?\.py)\s*│?$")
-_BOXED_REST = re.compile(r"^│ :(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
-_BOXED_NAME = re.compile(r"^│ (?:in )?(?P<function>[\w<>]+)\s*│?$")
-_BOXED_CODE = re.compile(r"^│ +❱ +\d+ [│ ]*(?P<code>.*?)\s*│?$")
-_EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_]\w*(?:\.|::))*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|OutOfResources|Iteration)\w*"
-    r"(?:\([\w.]+\))?)(?::\s*(?P<message>.*)|\s*)$"
-)
-_AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?)(?::\s(?P<message>.*)|:?\s*)$")
-_BREAK = "\\n"
-"""A line break that was written out."""
-_QUOTED = re.compile(r"^['\"], ?['\"]")
-_CLOSURE = re.compile(r"\bclosure\b")
-_LAUNCHER = re.compile(
-    r"bin/(?:torchrun|accelerate|deepspeed)$|torch/distributed/(?:run|launch)\.py$|"
-    r"torch/distributed/(?:launcher|elastic)/|accelerate/commands/|deepspeed/launcher/|/runpy\.py$"
-)
-"""Whose traceback only says that a process ended."""
 _NUMBER_LINE = re.compile(
     r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit).*: "
 )
-_HEADER = "Traceback (most recent call last)"
-_REVERSED = re.compile(r"(?:Current thread|Thread) 0x\w+.*most recent call first|^Stack \(most recent call first\)")
-_IGNORED = re.compile(r"^\s*Exception ignored (?:in|while)")
 _BY_THEMSELVES = frozenset({Cause.HARDWARE, Cause.NODE_FAILURE, Cause.PREEMPTED})
 """Causes that are believed also where the line is only a warning."""
 
@@ -102,6 +92,10 @@ class Story:
         self._summary = 0
         self._old_news: dict[tuple[str, str], int] = {}
         """How often lines of a process and a shape that one rule alone knows had nothing new to say."""
+        self._known: set[tuple[str, str]] = set()
+        """Those of them that did say something, if nothing new."""
+        self.repeats = 0
+        """Lines passed over that say again what others said."""
         self.frames = True
         """Whether to put tracebacks together; without, what is raised is known by its words alone."""
         self.first_failure: int | None = None
@@ -116,11 +110,8 @@ class Story:
 
     def feed(self, raw: str, line: int, offset: int) -> None:
         """Take in one line without its line break."""
-        if _BREAK in raw and "File " in raw:
-            for part in _unfolded(raw):
-                self._feed(part, line, offset)
-        else:
-            self._feed(raw, line, offset)
+        for part in unfolded(raw):
+            self._feed(part, line, offset)
 
     def _feed(self, raw: str, line: int, offset: int) -> None:
         if self._attention:
@@ -132,22 +123,22 @@ class Story:
         stream.since_exception += 1
         stream.since_open += 1
         self._read_tables(log, stream)
-        frame = _frame_in(log.text)
-        arrow = _ARROW.match(log.text) if stream.frames else None
+        frame = frame_in(log.text)
+        arrow = ARROW.match(log.text) if stream.frames else None
         if arrow is not None:
             stream.frames[-1] = replace(stream.frames[-1], code=arrow["code"].strip())
             stream.expects_code = False
             return
         if stream.expects_code:
             stream.expects_code = False
-            if frame is None and (log.indented or _EXCEPTION.match(log.text) is None):
+            if frame is None and (log.indented or EXCEPTION.match(log.text) is None):
                 last = stream.frames[-1]
                 stream.frames[-1] = replace(last, code=log.text.strip())
                 return
         if frame is not None:
             self._add_frame(stream, frame, line, offset, log)
         elif not self._begin(stream, log):
-            if stream.boxed or (log.text.startswith("│ /") and _begins_a_box(log.text)):
+            if stream.boxed or begins_a_box(log.text):
                 self._read_box(stream, log, line, offset)
             else:
                 self._event(stream, log, line, offset)
@@ -171,7 +162,7 @@ class Story:
         """Whether a line is the headline of a traceback of some kind."""
         if "recent call" not in log.text and "ignored" not in log.text:
             return False
-        if _HEADER in log.text:
+        if HEADER in log.text:
             ignored = stream.ignored and not stream.frames
             self._close(stream)
             stream.headed, stream.ignored = True, ignored
@@ -179,8 +170,8 @@ class Story:
                 stream.boxed = True
                 self._listen(_BOX_LINES)
             return True
-        is_reversed = _REVERSED.search(log.text) is not None
-        is_ignored = _IGNORED.match(log.text) is not None
+        is_reversed = REVERSED.search(log.text) is not None
+        is_ignored = IGNORED.match(log.text) is not None
         if is_reversed or is_ignored:
             self._close(stream)
             stream.reversed, stream.ignored = is_reversed, is_ignored
@@ -211,9 +202,9 @@ class Story:
         """A traceback that rich drew: paths and names of functions may stand on lines of their own."""
         self._listen(_BOX_LINES)
         stream.boxed = True
-        frame = _BOXED.match(log.text)
-        path = _BOXED_FILE.match(log.text)
-        rest = _BOXED_REST.match(log.text)
+        frame = BOXED.match(log.text)
+        path = BOXED_FILE.match(log.text)
+        rest = BOXED_REST.match(log.text)
         if frame is not None or (rest is not None and stream.broken_path):
             found = frame if frame is not None else rest
             assert found is not None
@@ -228,7 +219,7 @@ class Story:
             if not log.text.startswith("╰"):
                 self._event(stream, log, line, offset)
         elif stream.frames:
-            name, code = _BOXED_NAME.match(log.text), _BOXED_CODE.match(log.text)
+            name, code = BOXED_NAME.match(log.text), BOXED_CODE.match(log.text)
             last = stream.frames[-1]
             if name is not None and not last.function:
                 stream.frames[-1] = replace(last, function=name["function"])
@@ -243,15 +234,16 @@ class Story:
             return
         told = (log.stream, shape_of(text)) if len(text) <= SHAPED else None
         if told is not None and not stream.frames and self._old_news.get(told, 0) >= _OFTEN:
+            self.repeats += told in self._known
             return
-        exception = _EXCEPTION.match(text)
+        exception = EXCEPTION.match(text)
         rules = how_many_may_match(RULES, text)
         if not rules and exception is None and not stream.frames and not how_many_may_match(REMARK_RULES, text):
             return
         if is_echoed_setting(log.text):
             return
         if exception is None and stream.headed and stream.frames and not log.indented:
-            exception = _AFTER_FRAMES.match(text)
+            exception = AFTER_FRAMES.match(text)
         if exception is not None and (stream.headed or (stream.frames and stream.open is None)):
             self._raised(stream, exception, log, line, offset)
             return
@@ -260,7 +252,10 @@ class Story:
         if told is not None and not kept and exception is None and rules == 1:
             if len(self._old_news) >= MAX_STREAMS:
                 self._old_news.clear()
+                self._known.clear()
             self._old_news[told] = self._old_news.get(told, 0) + 1
+            if verdict is not None:
+                self._known.add(told)
 
     def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
         frames, ignored = stream.frames, stream.ignored
@@ -282,7 +277,7 @@ class Story:
             where = stream.last_where
         rule = first_match(RULES, text)
         if rule is None:
-            exception = _EXCEPTION.match(text)
+            exception = EXCEPTION.match(text)
             if exception is None or log.warning or log.information:
                 return None
             return judge_exception(exception["type"], exception["message"] or "")
@@ -343,7 +338,7 @@ class Story:
             _attach(finding, frames)
             return
         line, offset, log = first
-        verdict = _cut_short(frames)
+        verdict = cut_short(frames)
         self._record(stream, verdict, log, line, offset, framed=True)
 
     def _read_tables(self, log: LogLine, stream: _Stream) -> None:
@@ -369,43 +364,3 @@ def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
     if old.stage is Stage.UNKNOWN:
         finding.verdict = new
         finding.framed = True
-
-
-def _frame_in(text: str) -> re.Match[str] | None:
-    if "File " in text:
-        return _FILE.match(text) or _NOTEBOOK.match(text)
-    return _CELL.match(text) if " in " in text else None
-
-
-def _begins_a_box(text: str) -> bool:
-    return _BOXED.match(text) is not None or _BOXED_FILE.match(text) is not None
-
-
-def _unfolded(raw: str) -> list[str]:
-    """The lines of a traceback that was printed as a string, a list of strings or JSON, each with the line's prefix."""
-    text = peel(raw).text
-    prefix = raw[: raw.find(text)] if text in raw else ""
-    first, *rest = text.replace('\\"', '"').split(_BREAK)
-    return [prefix + first, *(prefix + _QUOTED.sub("", part) for part in rest)]
-
-
-def _cut_short(frames: list[SourceFrame]) -> Verdict:
-    """A traceback without its last line still says where, and its last line of source may say what."""
-    code = frames[-1].code
-    where = stage_of(frames)
-    if where.frame is not None and _CLOSURE.search(where.frame.code) and "lightning" in where.frame.file:
-        where = Located()  # the step runs forward and backward, and which of them is cut off
-    line = f'File "{frames[-1].file}", in {frames[-1].function}: {code}'
-    if all(_LAUNCHER.search(frame.file) for frame in frames):
-        return Verdict(Cause.CASCADE, Weight.ECHO, Stage.UNKNOWN, ("log.launcher-traceback",), line)
-    if re.match(r"assert\b.*\bis_?(?:nan|inf|finite)\b", code):
-        verdict = Verdict(Cause.NON_FINITE, Weight.ROOT, where.stage, ("log.asserted-finite",), line)
-        return located(verdict, where)
-    if re.match(r"(?:assert|raise (?:Value|Assertion|NotImplemented)Error)\b", code):
-        return judge_exception("AssertionError", code, frames)
-    importing = any(re.match(r"(?:from [\w.]+ )?import ", frame.code) for frame in frames[-2:])
-    if frames[-1].function == "<module>" and importing:
-        verdict = Verdict(Cause.IMPORT_ERROR, Weight.VAGUE, Stage.STARTUP, ("log.traceback-in-import",), line)
-    else:
-        verdict = Verdict(Cause.UNKNOWN, Weight.VAGUE, where.stage, ("log.traceback-cut",), line)
-    return located(verdict, where)
