@@ -18,6 +18,7 @@ from orchestrator.records import layout
 from orchestrator.store.failures import StoreMissing, explained
 from orchestrator.store.filesystem import may_use_wal, mounted_type
 from orchestrator.store.schema import EMPTY, check_schema, stored_revision
+from orchestrator.store.shaped import decoded
 
 FILE_NAME = "store.sqlite"
 BUSY_SECONDS = 5.0
@@ -196,7 +197,7 @@ def _open_sqlite(url: URL, *, write: bool, busy_seconds: float) -> Store:
             connection.execute("PRAGMA query_only=ON")
         return connection
 
-    engine = create_engine("sqlite://", creator=connect)
+    engine = create_engine("sqlite://", creator=connect, json_deserializer=decoded)
     event.listen(engine, "begin", _begin)
     if write:
         with explained(str(path), busy_seconds):

@@ -21,6 +21,7 @@ from orchestrator.store.models import (
     StudyTrial,
     Trial,
 )
+from orchestrator.store.shaped import texts
 from orchestrator.vocabulary import Stage
 
 _STAGE_ORDER = {stage.value: stage.code for stage in Stage}
@@ -190,7 +191,7 @@ def trial_detail(connection: Connection, trial: str) -> TrialDetail | None:
         target=row.target,
         steady_window=(row.steady_first, row.steady_last) if row.steady_first and row.steady_last else None,
         train_iters=row.train_iters,
-        studies=[Membership(one.name, one.called, one.role, one.status, one.reasons or []) for one in members],
+        studies=[Membership(one.name, one.called, one.role, one.status, texts(one.reasons)) for one in members],
         attempts=[_attempt(connection, one) for one in attempts.all()],
     )
 
@@ -230,9 +231,9 @@ def _attempt(connection: Connection, row: Any) -> AttemptDetail:
         rank=row.rank,
         also_ranks=row.also_ranks or [],
         iteration=row.iteration,
-        rules=row.rules or [],
-        evidence=row.evidence or [],
-        notes=row.notes or [],
+        rules=texts(row.rules),
+        evidence=texts(row.evidence),
+        notes=texts(row.notes),
         failed_allocation=row.failed_allocation,
         launch_error=record.get("launch_error"),
         cut_short=record.get("cut_short"),
@@ -240,7 +241,7 @@ def _attempt(connection: Connection, row: Any) -> AttemptDetail:
         device_kind=row.device_kind,
         device_name=row.device_name,
         device_capacity=row.device_capacity,
-        hosts=row.hosts or [],
+        hosts=texts(row.hosts),
         peak_allocated=row.peak_allocated,
         peak_allocated_rank=row.peak_allocated_rank,
         peak_allocated_stage=row.peak_allocated_stage,

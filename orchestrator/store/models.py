@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, LargeBinary, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Double, ForeignKey, Index, Integer, LargeBinary, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from orchestrator.store.shaped import Shaped
 
 ORIGIN_MEASURED = "measured"
 ORIGIN_PUBLISHED = "published"
@@ -22,7 +24,6 @@ RANK_BITS = 20
 """A rank's row is numbered `attempt << RANK_BITS | rank`, so that its children need no look-up."""
 
 _BIG_ID = BigInteger().with_variant(Integer(), "sqlite")
-_JSON = JSON(none_as_null=True)
 
 Size = Annotated[int, mapped_column(BigInteger)]
 Word = Annotated[str, mapped_column(Text)]
@@ -31,7 +32,7 @@ Prose = Annotated[str, mapped_column(Text)]
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: _JSON, list[Any]: _JSON, float: Double(), int: BigInteger()}  # noqa: RUF012 - SQLAlchemy's own interface
+    type_annotation_map = {dict[str, Any]: Shaped(dict), list[Any]: Shaped(list), float: Double(), int: BigInteger()}  # noqa: RUF012 - SQLAlchemy's own interface
 
 
 class Study(Base):
