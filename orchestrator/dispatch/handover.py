@@ -11,12 +11,12 @@ from typing import Any
 
 from orchestrator.config.errors import UsageError
 from orchestrator.dispatch.batch import Ask, BatchSettings
+from orchestrator.dispatch.dead import bury_dead_batches
 from orchestrator.dispatch.revisions import pins_of, prepare
 from orchestrator.dispatch.search import write_search
 from orchestrator.dispatch.secrecy import refuse_secrets
 from orchestrator.dispatch.submit import (
     Submitted,
-    bury_dead_batches,
     local_settings,
     results_lock,
     start_driver,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import signal
@@ -16,16 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.errors import EnvironmentFailure
-from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.cancel import ask_to_cancel
-from orchestrator.dispatch.launcher import Launcher
 from orchestrator.dispatch.liveness import (
     CANCELLED,
-    DRIVER_FILE,
-    FAILED,
     FINISHED,
-    LOST,
     RUNNING,
     SUBMITTED,
     DriverState,
@@ -34,7 +28,6 @@ from orchestrator.dispatch.liveness import (
     read_driver_state,
     take_driver_lock,
 )
-from orchestrator.dispatch.local import LocalLauncher
 from orchestrator.dispatch.slurm.accounting import cancel_waiting
 from orchestrator.dispatch.slurm.record import OPEN, Submission, read_submission
 from orchestrator.plan.candidate import group
@@ -129,8 +122,8 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
     """Batches that a driver of this machine is working on, and those that Slurm has, oldest first."""
     found = []
     for batch_dir in batch_dirs(results_dir):
-        submission = _submission(batch_dir)
-        state = _driver_state(batch_dir)
+        submission = submission_of(batch_dir)
+        state = driver_state(batch_dir)
         if not (is_alive(batch_dir) if submission is None else _slurm_has(submission, state)):
             continue
         try:
@@ -169,7 +162,7 @@ def local_settings(
 def state_of(results_dir: Path, batch: str) -> DriverState:
     """What a batch's driver last said; of one that has said nothing, that it was submitted."""
     folder = layout.batch_dir(results_dir, batch)
-    return _driver_state(folder) or _silent(folder)
+    return driver_state(folder) or silent(folder)
 
 
 def submit_local(
@@ -236,12 +229,12 @@ def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -
             ask_to_cancel(batch_dir, trials)
         except OSError as error:
             raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
-    submission = _submission(batch_dir)
+    submission = submission_of(batch_dir)
     if submission is not None:
         if submission.job_id is not None and trials is None:
             cancel_waiting(submission.job_id)
         return
-    state = _driver_state(batch_dir)
+    state = driver_state(batch_dir)
     if state is not None and state.state == RUNNING and pid_start_time(state.pid) == state.pid_started:
         # Only a nudge: SIGCHLD wakes the driver, and the file says what is wanted.
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -256,89 +249,6 @@ def wait_for_end(results_dir: Path, batch: str, seconds: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
-
-
-def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> list[str]:
-    """End the attempts of drivers that died, with what their ranks left; the batches it did that for.
-
-    Such an attempt is cut short: its trial is open again. A driver that failed by itself has said so, and left the
-    attempts that it was running without an end. Of one that died with the job it ran in, submitted by hand, Slurm says
-    how that job ended; the nodes of one that did not are asked for what its ranks left, where they can be reached.
-
-    Raises:
-        EnvironmentFailure: the results folder cannot be written.
-    """
-    with results_lock(results_dir):
-        dead = {folder: state for folder in batch_dirs(results_dir) if (state := _dead_driver(folder)) is not None}
-        rows = _ends_of_jobs(dead)
-        for batch_dir, said in dead.items():
-            nodes = launcher or _launcher_of(batch_dir, said)
-            try:
-                close_attempts(results_dir, batch_dir, said.heartbeat, nodes, rows.get(batch_dir))
-                nodes.close()
-                end = said.state if said.state == FAILED else LOST
-                write_json(batch_dir / DRIVER_FILE, dataclasses.replace(said, state=end, current=[], open_trials=[]))
-            except OSError as error:
-                raise EnvironmentFailure(f"{batch_dir} cannot be written: {error}.") from error
-    return [batch_dir.name for batch_dir in dead]
-
-
-def _dead_driver(batch_dir: Path) -> DriverState | None:
-    """What a driver last said that ended without a word of its end, and whose job nobody else asks about."""
-    state = _driver_state(batch_dir)
-    if state is not None and state.state != RUNNING and not state.current:
-        return None
-    if _submission(batch_dir) is not None or is_alive(batch_dir):
-        return None
-    return state or _silent(batch_dir)
-
-
-def _ends_of_jobs(dead: Mapping[Path, DriverState]) -> dict[Path, dict[str, Any]]:
-    if not any(state.job for state in dead.values()):
-        return {}
-    from orchestrator.dispatch.slurm.held import ends_of_jobs
-
-    return ends_of_jobs(dead)
-
-
-def _launcher_of(batch_dir: Path, state: DriverState) -> Launcher:
-    if state.job:
-        from orchestrator.dispatch.slurm.held import launcher_of
-
-        return launcher_of(batch_dir, state) or LocalLauncher()
-    return LocalLauncher()
-
-
-def close_attempts(
-    results_dir: Path,
-    batch_dir: Path,
-    last_seen: float,
-    launcher: Launcher | None,
-    scheduler: dict[str, Any] | None = None,
-    cancelled: bool = False,
-) -> None:
-    """End the attempts of a batch that have no end, and say of them what a scheduler said of their job.
-
-    Raises:
-        OSError: the results folder cannot be written.
-    """
-    for trial in _trials_of(results_dir, batch_dir):
-        for run_dir in attempts.attempt_dirs(results_dir, trial):
-            record = attempts.read_attempt(run_dir)
-            if record is None or record.batch != batch_dir.name:
-                continue
-            attempts.close_lost(
-                run_dir, record, attempts.read_spec(run_dir), launcher, last_seen, scheduler, cancelled=cancelled
-            )
-
-
-def _trials_of(results_dir: Path, batch_dir: Path) -> list[str]:
-    """The trials of a batch; of one that is damaged, every trial of the folder: their attempts say whose they are."""
-    try:
-        return list(dict.fromkeys(trial.trial for trial in read_batch(batch_dir).trials))
-    except FormatError:
-        runs = layout.runs_dir(results_dir)
-        return sorted(entry.name for entry in runs.iterdir()) if runs.is_dir() else []
 
 
 def batch_dirs(results_dir: Path) -> list[Path]:
@@ -377,7 +287,7 @@ def write_batch(batch: Batch) -> Path:
     return batch_dir
 
 
-def _silent(batch_dir: Path) -> DriverState:
+def silent(batch_dir: Path) -> DriverState:
     """The state of a driver that has said nothing that can be read: submitted when its batch was written."""
     try:
         listed = read_batch(batch_dir)
@@ -388,7 +298,12 @@ def _silent(batch_dir: Path) -> DriverState:
     return DriverState(batch_dir.name, 0, 0, "", created_at, created_at, SUBMITTED, done=0, total=total)
 
 
-def _submission(batch_dir: Path) -> Submission | None:
+def submission_of(batch_dir: Path) -> Submission | None:
+    """What is known of a batch's job; None for a batch of one's own machine.
+
+    Raises:
+        EnvironmentFailure: it is damaged: whether there is a job cannot be told.
+    """
     try:
         return read_submission(batch_dir)
     except FormatError as error:
@@ -398,7 +313,8 @@ def _submission(batch_dir: Path) -> Submission | None:
         ) from error
 
 
-def _driver_state(batch_dir: Path) -> DriverState | None:
+def driver_state(batch_dir: Path) -> DriverState | None:
+    """What a batch's driver last said; None where it said nothing that can be read."""
     try:
         return read_driver_state(batch_dir)
     except FormatError:

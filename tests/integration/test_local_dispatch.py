@@ -16,10 +16,10 @@ import pytest
 
 from orchestrator.dispatch.attempt import attempt_dirs, judge, rank_records, read_attempt, read_spec
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.dead import bury_dead_batches
 from orchestrator.dispatch.liveness import read_driver_state
 from orchestrator.dispatch.local import local_environment
 from orchestrator.dispatch.submit import (
-    bury_dead_batches,
     cancel,
     live_batches,
     start_driver,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.dead import close_attempts
 from orchestrator.dispatch.driver import Driver, Surroundings, batch_in, work
 from orchestrator.dispatch.followup import follow_up, hopeless
 from orchestrator.dispatch.interruption import Interruption
@@ -23,7 +24,6 @@ from orchestrator.dispatch.slurm.launcher import Allocation, SlurmLauncher
 from orchestrator.dispatch.slurm.parameters import WARNING_SECONDS, limit_seconds
 from orchestrator.dispatch.slurm.record import write_setup
 from orchestrator.dispatch.slurm.settle import row_as_json
-from orchestrator.dispatch.submit import close_attempts
 from orchestrator.records.spec import Batch
 
 _LOCK_SECONDS = 15.0
@@ -69,9 +69,11 @@ def run(batch_dir: str) -> str:
 
 
 def drive_here(batch_dir: Path) -> str:
-    """The driver of a user's own allocation: SIGTERM and SIGINT cancel, as on one's own machine."""
+    """The driver of a user's own allocation: SIGTERM and SIGINT cancel, as on one's own machine, but for the SIGTERM
+    that Slurm sends at the allocation's time limit.
+    """
     ends_at = _EndOfJob(os.environ.get("SLURM_JOB_ID", ""))
-    interruption = Interruption()
+    interruption = Interruption({signal.SIGTERM: ends_at.limit_or_cancelled, signal.SIGINT: lambda: attempts.CANCELLED})
     folder, batch = batch_dir, batch_in(batch_dir)
     surroundings = Surroundings(job=_job(os.environ), seconds_left=ends_at.seconds_left, margin=_OWN_SECONDS)
     return work(Driver(folder, batch, launcher_for(batch, folder), interruption, surroundings))
@@ -179,6 +181,11 @@ class _EndOfJob:
         self._asked_at = 0.0
         left = self.seconds_left()
         return attempts.JOB_TIME_LIMIT if left is not None and left <= within else attempts.DRIVER_SIGNAL
+
+    def limit_or_cancelled(self) -> str:
+        """What a SIGTERM means where a person may have sent it, too."""
+        over = self.reason(within=_OWN_SECONDS) == attempts.JOB_TIME_LIMIT or self._squeue("%r") == "TimeLimit"
+        return attempts.JOB_TIME_LIMIT if over else attempts.CANCELLED
 
     def state(self) -> str | None:
         """The job's state as the queue has it; None where it has none."""

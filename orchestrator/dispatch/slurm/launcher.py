@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.schema import SlurmCluster
-from orchestrator.dispatch.attempt import DRIVER_SIGNAL, JOB_TIME_LIMIT
 from orchestrator.dispatch.gather import is_home
 from orchestrator.dispatch.launcher import LaunchError
 from orchestrator.dispatch.local import GRACE_SECONDS, LAUNCH_LOG
@@ -25,6 +24,7 @@ from orchestrator.dispatch.revisions import pins_of
 from orchestrator.dispatch.slurm import tied
 from orchestrator.dispatch.slurm.accounting import Row, SlurmUnavailable, ask_for_steps, run_slurm
 from orchestrator.dispatch.slurm.cluster import Shape, local_dir, shape_of
+from orchestrator.dispatch.slurm.printed import end_of_job, exit_codes_of, memory_word
 from orchestrator.dispatch.slurm.step import Ranks, as_flags, step_command
 from orchestrator.records import layout
 from orchestrator.records.spec import TrialSpec
@@ -36,24 +36,6 @@ _OLD_DAYS = 7
 _NOT_FOR_STEPS = ("SLURM_CPU_BIND", "SLURM_MEM_", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS", "SLURM_TRES_PER_TASK")
 """Of the job's environment, what srun would take as a wish about the step."""
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-
-_ENDED = re.compile(
-    r"srun: error: \S+: tasks? (?P<tasks>[\d,\-]+): (?:Exited with exit code (?P<code>\d+)|(?P<word>[A-Z][\w ]*))"
-)
-_OVER_MEMORY = re.compile(r"slurmstepd\S*: error: .*(?:exceeded memory limit|oom.kill event)")
-_TIME_LIMIT = re.compile(r"slurmstepd\S*: error: \*\*\* (?:STEP|JOB) .* DUE TO TIME LIMIT")
-_NO_JOB = re.compile(
-    r"srun: error: (?:Slurm job \d+ has expired|Unable to (?:create step|confirm allocation) for job \d+: "
-    r"(?:Job/step already completing or completed|Invalid job id specified))"
-)
-_SIGNALS = {
-    "Killed": signal.SIGKILL,
-    "Terminated": signal.SIGTERM,
-    "Segmentation fault": signal.SIGSEGV,
-    "Aborted": signal.SIGABRT,
-    "Bus error": signal.SIGBUS,
-    "Out Of Memory": signal.SIGKILL,
-}
 
 
 @dataclass(frozen=True)
@@ -333,34 +315,6 @@ class SlurmStep:
             time.sleep(0.3)
 
 
-def exit_codes_of(text: str) -> dict[int, int]:
-    """Exit status by rank from what srun says of tasks that did not end with 0; negative is a signal."""
-    codes = {}
-    for match in _ENDED.finditer(text):
-        word = match["word"]
-        if match["code"] is not None:
-            status = int(match["code"])
-        elif any(word.startswith(name) for name in _SIGNALS):
-            status = -next(number for name, number in _SIGNALS.items() if word.startswith(name))
-        else:
-            continue
-        for task in _numbers(match["tasks"]):
-            codes[task] = status
-    return codes
-
-
-def end_of_job(text: str) -> str | None:
-    """What srun prints of a step that ended with its job, or could not start since that is over; None for nothing."""
-    if _TIME_LIMIT.search(text):
-        return JOB_TIME_LIMIT
-    return DRIVER_SIGNAL if _NO_JOB.search(text) else None
-
-
-def memory_word(text: str) -> str | None:
-    """What slurmstepd prints of a step over its memory, whose row may say CANCELLED or COMPLETED; None for nothing."""
-    return next((line.strip() for line in text.splitlines() if _OVER_MEMORY.search(line)), None)
-
-
 def step_environment(inherited: Mapping[str, str], trial: Mapping[str, str]) -> dict[str, str]:
     """What srun is given: the driver's environment and the trial's, without another's rank and the job's wishes."""
     kept = {
@@ -369,11 +323,3 @@ def step_environment(inherited: Mapping[str, str], trial: Mapping[str, str]) -> 
         if key not in _RANK_VARIABLES and not key.startswith(_NOT_FOR_STEPS)
     }
     return {**kept, **trial}
-
-
-def _numbers(text: str) -> list[int]:
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found

@@ -19,7 +19,8 @@ from orchestrator.dispatch.revisions import pins_of, prepare
 from orchestrator.dispatch.slurm import tied
 from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of
-from orchestrator.dispatch.slurm.launcher import end_of_job, step_environment
+from orchestrator.dispatch.slurm.launcher import step_environment
+from orchestrator.dispatch.slurm.printed import end_of_job
 from orchestrator.dispatch.slurm.step import Ranks, question_command
 from orchestrator.plan.candidate import canonical, group, pins
 from orchestrator.plan.validator import Ended

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.dead import close_attempts
 from orchestrator.dispatch.liveness import DRIVER_FILE, LOST, RUNNING, SUBMITTED, SUBMITTING, read_driver_state
 from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, SlurmUnavailable, ask_about, ask_for_names
 from orchestrator.dispatch.slurm.parameters import JOB_PREFIX
@@ -28,7 +29,7 @@ from orchestrator.dispatch.slurm.record import (
     read_submission,
     write_submission,
 )
-from orchestrator.dispatch.submit import batch_dirs, close_attempts, read_batch, results_lock
+from orchestrator.dispatch.submit import batch_dirs, read_batch, results_lock
 from orchestrator.records.jsonfile import FormatError, write_json
 from orchestrator.records.redact import redact_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.config.schema import SlurmCluster
 from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.liveness import DRIVER_FILE, SUBMITTED, SUBMITTING, DriverState, read_driver_state
 from orchestrator.dispatch.package import rank_package
 from orchestrator.dispatch.retry import bad_nodes
+from orchestrator.dispatch.slurm.accounting import SlurmUnavailable, ask_about
 from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_name, job_parameters, warning_seconds
@@ -29,7 +32,7 @@ from orchestrator.dispatch.slurm.record import (
     write_setup,
     write_submission,
 )
-from orchestrator.dispatch.submit import Submitted, live_batches, results_lock, write_batch
+from orchestrator.dispatch.submit import Submitted, batch_dirs, live_batches, results_lock, write_batch
 from orchestrator.plan.candidate import group
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import write_json
@@ -127,7 +130,7 @@ def submit_slurm(
                 for batch in batches:
                     beside(batch)
             announce()
-            jobs: list[str | None] = []
+            jobs: list[str | None] = [*_live_jobs(results_dir, cluster)]
             for batch in batches:
                 avoided = [*exclude, *bad_nodes(results_dir, [trial.trial for trial in batch.trials])]
                 jobs.append(_submit(batch, avoided, _after(jobs, cluster.max_jobs)))
@@ -145,7 +148,8 @@ def submit_again(batch: Batch, exclude: Sequence[str]) -> str | None:
     _require_slurm()
     try:
         batch = prepare(batch)
-        _submit(batch, exclude, None)
+        cluster = cluster_of(batch.launcher["cluster"])
+        _submit(batch, exclude, _after(_live_jobs(Path(batch.results_dir), cluster), cluster.max_jobs))
         submission = read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch))
     except OSError as error:
         raise EnvironmentFailure(f"The results folder {batch.results_dir} cannot be written: {error}.") from error
@@ -163,7 +167,9 @@ def hand_over(batch: Batch) -> str | None:
         if read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch)) is not None:
             return None
         batch = prepare(batch)
-        _submit(batch, batch.avoid, None, blame_trials=False)
+        cluster = cluster_of(batch.launcher["cluster"])
+        others = [job for job in _live_jobs(Path(batch.results_dir), cluster) if job != os.environ.get("SLURM_JOB_ID")]
+        _submit(batch, batch.avoid, _after(others, cluster.max_jobs), blame_trials=False)
     submission = read_submission(layout.batch_dir(Path(batch.results_dir), batch.batch))
     return submission.error if submission is not None else None
 
@@ -239,6 +245,20 @@ def _after(jobs: Sequence[str | None], at_once: int | None) -> str | None:
     if at_once is None or len(jobs) < at_once:
         return None
     return jobs[len(jobs) - at_once]
+
+
+def _live_jobs(results_dir: Path, cluster: SlurmCluster) -> list[str]:
+    """Jobs of this results folder that wait or run, oldest first, where only so many may run at once."""
+    if cluster.max_jobs is None:
+        return []
+    found = [read_submission(folder) for folder in batch_dirs(results_dir)]
+    submitted = sorted((one for one in found if one is not None and one.state == SUBMITTED), key=lambda one: one.at)
+    known = [one.job_id for one in submitted if one.job_id is not None]
+    try:
+        jobs = ask_about(known).jobs
+    except SlurmUnavailable:
+        return []
+    return [job for job in known if job in jobs and jobs[job].is_live]
 
 
 def _say(folder: Path, batch: Batch, state: str, job: dict[str, Any] | None, error: str | None = None) -> None:
