@@ -63,7 +63,7 @@ def write_mla(page: Page) -> None:
     page.keep("keys", "[T, n/tp, qk + rope]", tokens * heads * wide * element, "up", "proj", _MLA, up)
     page.keep("values", "[T, n/tp, v]", tokens * heads * head.v_dim * element, "up", "proj", _MLA, up)
     _core(page, heads, head.v_dim)
-    _moment(page, heads, heads * (2 * wide + head.v_dim), heads * head.v_dim)
+    _moment(page, heads, heads * (2 * wide + head.v_dim), heads * head.v_dim, wide)
 
 
 def write_gqa(page: Page) -> None:
@@ -82,17 +82,12 @@ def write_gqa(page: Page) -> None:
     every = (heads * (2 if head.output_gate else 1) + 2 * groups) * head.head_dim
     mixed = tokens * every * element
     core = ("core_attn",)
-    # Torch's own norm of the keys saves its input, which is a view of all three; Transformer Engine's makes a copy.
-    viewed = head.qk_norm and not page.numerics.transformer_engine
-    if viewed:
-        page.keep("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
-    else:
-        page.hold("queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]", mixed, "up", "up", _GQA)
+    _mixed(page, mixed, heads == groups)
     if head.output_gate:
         page.keep("output gate", "[T, n/tp, d]", tokens * heads * head.head_dim * element, "up", "proj", _GQA)
     if head.qk_norm:
         for name, count in (("queries", heads), ("keys", groups)):
-            if not (viewed and name == "keys"):
+            if page.numerics.transformer_engine or name == "queries":
                 page.keep(f"{name} before their norm", "[T, n/tp, d]", tokens * count * head.head_dim * element,
                           "up", "up", _NORM)  # fmt: skip
             page.keep(f"{name}' norm's statistic", "[T, n/tp]", tokens * count * STAT, "up", "up", _NORM)
@@ -100,16 +95,31 @@ def write_gqa(page: Page) -> None:
     _rope(page, ())
     query, single = tokens * heads * head.head_dim * element, tokens * groups * head.head_dim * element
     page.keep("queries", "[T, n/tp, d]", query, "up", "proj", _GQA)
+    # Elsewhere than in Transformer Engine, values stay a view of what the projection made.
+    copied = single if page.numerics.transformer_engine else 0
     if head.fused_core or heads == groups:
         page.keep("keys", "[T, g/tp, d]", single, "up", "proj", _GQA)
-        page.keep("values", "[T, g/tp, d]", single, "up", "proj", _GQA)
+        page.keep("values", "[T, g/tp, d]", copied, "up", "proj", _GQA)
     else:
         page.keep_instead("keys", "[T, g/tp, d]", single, "up", "proj", _GQA, core)
-        page.keep_instead("values", "[T, g/tp, d]", single, "up", "proj", _GQA, core)
+        page.keep_instead("values", "[T, g/tp, d]", copied, "up", "proj", _GQA, core)
         page.keep("keys, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
         page.keep("values, repeated for each query head", "[T, n/tp, d]", query, "core", "core", _UNFUSED, core)
     _core(page, heads, head.head_dim)
-    _moment(page, heads, (heads + 2 * groups) * head.head_dim, heads * head.head_dim)
+    repeated = 0 if head.fused_core or heads == groups else 2 * (heads - groups)
+    _moment(page, heads, (heads + 2 * groups + repeated) * head.head_dim, heads * head.head_dim, head.head_dim)
+
+
+def _mixed(page: Page, size: int, same_heads: bool) -> None:
+    """What the projection made: Transformer Engine copies queries, keys and values out of it. Torch's norm of the keys
+    saves a view of it, and so does unfused attention of the values, unless it repeats them for each query head."""
+    name, shape = "queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]"
+    if page.numerics.transformer_engine:
+        page.hold(name, shape, size, "up", "up", _GQA)
+    elif page.shapes.attention.qk_norm or same_heads:
+        page.keep(name, shape, size, "up", "core", _GQA)
+    else:
+        page.keep_instead(name, shape, size, "up", "core", _GQA, ("core_attn",))
 
 
 def _input_norm(page: Page) -> None:
@@ -142,8 +152,7 @@ def _core(page: Page, heads: int, width: int) -> None:
         square = numbers * element
         # Without a fused kernel, the softmax is made of operations that compute in float32, and keeps what it returned.
         wide = numbers * STAT if element != STAT and not page.numerics.cuda else 0
-        page.hold("attention scores, also masked", "2 x [b, n/tp, s/cp, s]", 2 * (wide or square), "core", "core",
-                  _UNFUSED, core)  # fmt: skip
+        page.hold("attention scores", "[b, n/tp, s/cp, s]", square + wide, "core", "core", _UNFUSED, core)
         page.keep("attention probabilities in float32", "[b, n/tp, s/cp, s]", wide, "core", "core", _SOFTMAX, core)
         page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
     page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
@@ -152,10 +161,14 @@ def _core(page: Page, heads: int, width: int) -> None:
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _LAYER)
 
 
-def _moment(page: Page, heads: int, qkv: int, out: int) -> None:
+def _moment(page: Page, heads: int, qkv: int, out: int, width: int) -> None:
+    """`qkv`, `out` and `width` are numbers a token: of queries, keys and values, of the output, and of a query head."""
     local, element = page.local, page.element
     made = local.tokens * (qkv + out) * element
+    copied = 0
     if not page.shapes.attention.fused_core:
         # Gradients of the probabilities and of the scores.
         made += 2 * local.tokens * heads * local.seq * local.cp * element
-    page.moment("backward of core attention", made, 0, mixer=True)
+        # Queries and keys go into a batched product transposed: their gradients come out of it so, and are copied.
+        copied = 2 * local.tokens * heads * width * element
+    page.moment("backward of core attention", made, 0, ("core_attn",), copied=copied, mixer=True)

@@ -39,5 +39,7 @@ def output_ledger(shapes: Shapes, local: Local, numerics: Numerics) -> Ledger:
     page.hold("tokens, labels, positions and mask", "[T]", tokens * (3 * INDEX + STAT), "norm", "loss", _MODEL)
     gradient = 0 if shapes.fused_loss == "te" or element == STAT else logits * element
     weight = page.weight_gradient(shapes.hidden * shapes.vocab // local.tp)
-    page.moment("backward of the output layer", tokens * shapes.hidden * element + weight + gradient, 0)
+    page.moment(
+        "backward of the output layer", tokens * shapes.hidden * element + page.scattered + weight + gradient, 0
+    )
     return Ledger(OPERATIONS, tuple(page.tensors), tuple(page.moments))

@@ -47,4 +47,5 @@ def layer_ledger(kind: LayerKind, shapes: Shapes, local: Local, numerics: Numeri
         lingers=lingers,
         lingers_with=frozenset({"moe", FULL}) if kind.mlp == "moe" else frozenset(),
         persistent=persistent,
+        output=page.stream,
     )

@@ -62,6 +62,8 @@ class Moment:
     made: int
     freed: int
     region: frozenset[str] = frozenset()
+    copied: int = 0
+    """Made beside it where a checkpointed region is replayed: its inputs' gradients, put in order."""
     mixer: bool = False
     """In the mixer's backward, which begins when that of the MLP has ended and freed what it read."""
 
@@ -81,6 +83,8 @@ class Ledger:
     lingers_with: frozenset[str] = frozenset()
     persistent: int = 0
     """Bytes that stay alive from the first forward on (attributes and caches)."""
+    output: int = 0
+    """Bytes of a checkpointed region's output: of the residual stream."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,9 @@ class LayerMemory:
     """Most bytes alive while its forward runs, its own kept ones included."""
     backward: int
     """Most bytes alive in its backward or in a replay, beyond what forward had kept."""
-    replay: int
-    """Of those, what a replay alone reaches; 0 where nothing is replayed."""
+    replay: int | None
+    """Of those, what a replay alone reaches; None where nothing is replayed. Below zero where more of the layer is gone
+    by then."""
     lingers: int
     persistent: int
 
@@ -118,43 +123,55 @@ def highest(ledger: Ledger, active: frozenset[str], tensors: Iterable[Tensor] | 
 def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
     """What one layer needs under the labels in force (`FULL` among them for a layer that is checkpointed whole)."""
     kept = kept_bytes(ledger, active)
+    order = _order(ledger.operations)
+    mlp_begins = order.get("mlp_norm", len(order))
+    # What the MLP kept is gone when the backward of the mixer begins.
+    done = _kept_from(ledger, active, mlp_begins)
     mixer, mlp = _restored(ledger, active)
-    replays = [mixer, mlp]
-    done = _kept_by_mlp(ledger, active)
+    replays = ([mixer - done] if mixer else []) + ([mlp] if mlp else [])
     moments = [
         moment.made - min(moment.freed + moment.mixer * done, kept) + (mlp if moment.region & _IN_MLP else mixer)
         for moment in ledger.moments
         if not moment.region & active
     ]
     for region in _outermost(active):
-        # What norms give back beside the region is alive while it is replayed.
-        beside = mlp if region in _IN_MLP else mixer
         inside = [tensor for tensor in ledger.tensors if region in tensor.labels]
+        if not inside:
+            continue
+        # What norms give back beside the region is alive while it is replayed; what the layer made behind it is gone.
+        beside = mlp if region in _IN_MLP else mixer
+        beside -= _kept_from(ledger, active, 1 + max(order[tensor.made] for tensor in inside))
         inner = active - {region}
         before = sum(tensor.bytes for tensor in inside if tensor.is_kept(active))
         again = sum(tensor.bytes for tensor in inside if tensor.is_kept(inner)) - before
         replays.append(highest(ledger, inner, inside) - before + beside)
-        done = _kept_by_mlp(ledger, inner) if region == FULL else 0
+        gone = _kept_from(ledger, inner, mlp_begins) if region == FULL else 0
         moments += [
-            again + moment.made - min(moment.freed + moment.mixer * done, again) + beside
+            # The region's output, which backward began with, is held until it has ended.
+            again
+            + ledger.output
+            + moment.made
+            + moment.copied
+            - min(moment.freed + moment.mixer * gone, again)
+            + beside
             for moment in ledger.moments
             if region in moment.region
         ]
-    replay = max(replays)
+    replay = max(replays, default=None)
     return LayerMemory(
         kept=kept,
         forward=highest(ledger, active),
-        backward=max([replay, *moments]),
+        backward=max([*replays, *moments], default=0),
         replay=replay,
         lingers=ledger.lingers if active & ledger.lingers_with else 0,
         persistent=ledger.persistent,
     )
 
 
-def _kept_by_mlp(ledger: Ledger, active: frozenset[str]) -> int:
+def _kept_from(ledger: Ledger, active: frozenset[str], operation: int) -> int:
+    """Bytes kept of what is made from this operation on."""
     order = _order(ledger.operations)
-    begin = order.get("mlp_norm", len(order))
-    return sum(tensor.bytes for tensor in ledger.tensors if order[tensor.made] >= begin and tensor.is_kept(active))
+    return sum(tensor.bytes for tensor in ledger.tensors if order[tensor.made] >= operation and tensor.is_kept(active))
 
 
 def _outermost(active: frozenset[str]) -> list[str]:

@@ -124,7 +124,7 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
     later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
     fixed = state.built + sum(one.persistent for one in first) + _workspaces(job) + _shared_buffer(job, local)
-    fixed += _caches(job, len(chunks)) + _exchanged(job, local, index, len(chunks))
+    fixed += _caches(job, len(chunks)) + exchanged(job, local, index, len(chunks))
     mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)
     after = fixed + lingers
@@ -201,7 +201,7 @@ def _caches(job: Job, chunks: int) -> int:
     return angles + (seq * seq if masked else 0)
 
 
-def _exchanged(job: Job, local: Local, index: int, chunks: int) -> int:
+def exchanged(job: Job, local: Local, index: int, chunks: int) -> int:
     """What the schedules' own variables hold beside a micro-batch that is worked on (pipeline_parallel/schedules.py):
     behind another stage the next input and the gradient sent back, before another one the gradient received."""
     pp = job.layout.pp

@@ -110,9 +110,16 @@ class Page:
         else:
             self.keep(name, "[t, h]", self.stream, made, last, source)
 
-    def moment(self, name: str, made: int, freed: int, region: Iterable[str] = (), *, mixer: bool = False) -> None:
+    def moment(
+        self, name: str, made: int, freed: int, region: Iterable[str] = (), *, copied: int = 0, mixer: bool = False
+    ) -> None:
         """A point of the backward."""
-        self.moments.append(Moment(name, made, freed, frozenset({*region, FULL}), mixer))
+        self.moments.append(Moment(name, made, freed, frozenset({*region, FULL}), copied, mixer))
+
+    @property
+    def scattered(self) -> int:
+        """Bytes that a linear layer's backward makes beside its input's gradient: its part, reduced over ranks."""
+        return self.stream if self.local.sequence_parallel and self.local.tp > 1 else 0
 
     def _write(
         self,

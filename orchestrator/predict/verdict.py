@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.predict.calibrate import Calibration, expect
-from orchestrator.predict.job import Job
-from orchestrator.predict.memory import Prediction, RankMemory
+from orchestrator.predict.job import Job, local_sizes
+from orchestrator.predict.memory import Prediction, RankMemory, exchanged
 from orchestrator.vocabulary import Stage
 
 _GB = 10**9
@@ -81,7 +81,7 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     if not job.numerics.cuda:
         error = rank.kept // 50
         ledger = Term("ledger", -error, error, "2% of the activations that forward keeps")
-        return (ledger, *_routing(job, rank, calibrated=calibrated))
+        return (ledger, *_order(job, rank), *_routing(job, rank, calibrated=calibrated))
     share = 0.01 if calibrated else 0.03
     error = int(share * rank.kept)
     terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
@@ -102,9 +102,25 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     terms.append(
         Term("libraries", 0, _GB // 4, "workspaces of cuDNN and Triton, and what JIT warm-up holds for a step")
     )
-    terms += _routing(job, rank, calibrated=calibrated)
+    terms += [*_order(job, rank), *_routing(job, rank, calibrated=calibrated)]
     if job.cuda_graphs:
         terms.append(Term("CUDA graphs", 0, rank.kept // 4, "private pools hold what a captured layer would free"))
+    return tuple(terms)
+
+
+def _order(job: Job, rank: RankMemory) -> tuple[Term, ...]:
+    """What depends on the instant at which something that was sent, gathered or reduced is freed."""
+    local, layout = local_sizes(job), job.layout
+    terms = []
+    if layout.tp > 1:
+        whole = local.tokens * job.shapes.hidden * job.numerics.weight
+        why = "a gathered input and a gradient that is not reduced yet may be there at once"
+        terms.append(Term("tensor parallelism", 0, whole, why))
+    if layout.chunks > 1:
+        passed = exchanged(job, local, rank.pp_rank, layout.chunks)
+        one = rank.kept // max(1, sum(rank.in_flight))
+        why = "a stage may have freed one micro-batch, and what it sent on, before it takes the next"
+        terms.append(Term("interleaving", -passed - one, 0, why))
     return tuple(terms)
 
 

@@ -40,7 +40,7 @@ class _Step:
 
     kept: int
     forward: int
-    replay: int
+    replay: int | None
     backward: int
     lingers: int
     shares_gradient: bool
@@ -112,7 +112,7 @@ def _back(steps: list[_Step], live: int, stream: int, output: LayerMemory | None
         live -= output.kept
     gradient = stream
     for step in reversed(steps):
-        if step.replay:
+        if step.replay is not None:
             replay = max(replay, live + gradient + step.replay)
         backward = max(backward, live + gradient + step.backward)
         live += step.lingers - step.kept
@@ -131,7 +131,7 @@ def _group(ledgers: tuple[Ledger, ...]) -> _Step:
     before = 0
     replay = backward = 0
     for whole, each in zip(inside, alone, strict=True):
-        replay = max(replay, before + whole.replay + whole.kept - first)
+        replay = max(replay, before + (whole.replay or 0) + whole.kept - first)
         before += each.kept
     backward = before - alone[-1].kept + inside[-1].backward + inside[-1].kept - first
     forward = max(memory.forward + (first if index else 0) for index, memory in enumerate(inside))
