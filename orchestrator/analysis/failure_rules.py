@@ -256,7 +256,8 @@ def _how_far(base: Line, line: Line) -> str:
     before, now = base.decided, line.decided
     if before.stage != now.stage and (before.last_iteration or 0) == (now.last_iteration or 0):
         return f"recompute moved the peak to a later stage, from {before.stage} to {now.stage}"
-    later = f"{(now.last_iteration or 0) - (before.last_iteration or 0)} iterations later"
+    count = (now.last_iteration or 0) - (before.last_iteration or 0)
+    later = f"{count} iteration{'s' * (count != 1)} later"
     if before.stage == now.stage:
         return f"the same stage ({now.stage}) still does not fit, {later}"
     return f"{before.stage} fits now, and {now.stage} does not, {later}"

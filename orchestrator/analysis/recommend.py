@@ -31,6 +31,19 @@ class Alike:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """A candidate as what to paste."""
+
+    name: str
+    python: tuple[str, ...]
+    """Lines for a recipe."""
+    bridge: str
+    """Overrides for the command line of Bridge's scripts."""
+    ours: str
+    """Overrides for this program."""
+
+
+@dataclass(frozen=True)
 class Recommendation:
     """The answer for one match key."""
 
@@ -47,6 +60,10 @@ class Recommendation:
     """Overrides for this program."""
     alike: Alike | None = None
     """What the noise does not tell from the choice; also the last of `warnings`."""
+    target: int | None = None
+    """Bytes that were asked for, before headroom."""
+    instead: Settings | None = None
+    """Of those, the one that recomputes least, where that is less than the choice does."""
 
 
 def recommend(
@@ -72,16 +89,54 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
     else:
         found = [verdict for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
     alike = _within_noise(group, chosen, answer, lines)
+    less = _recomputes_less(group, chosen, alike)
+    said = [] if chosen is None or less is None or alike is None else [_by_chance(chosen, less, alike)]
     return Recommendation(
         group=group,
         pick=answer,
         chosen=chosen,
         verdicts=tuple(found),
-        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *([alike.text] if alike else [])),
+        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *said, *([alike.text] if alike else [])),
         python=tuple(python_lines(chosen.candidate, chosen.decided)) if chosen else (),
         bridge=bridge_overrides(chosen.candidate, chosen.decided) if chosen else "",
         ours=our_overrides(chosen.candidate) if chosen else "",
         alike=alike,
+        target=target,
+        instead=_settings(less) if less is not None else None,
+    )
+
+
+def _settings(line: Line) -> Settings:
+    return Settings(
+        name=line.text,
+        python=tuple(python_lines(line.candidate, line.decided)),
+        bridge=bridge_overrides(line.candidate, line.decided),
+        ours=our_overrides(line.candidate),
+    )
+
+
+def _recomputes_less(group: Group, chosen: Line | None, alike: Alike | None) -> Line | None:
+    """Of the candidates that the noise does not tell from the choice, the one that recomputes least."""
+    if chosen is None or alike is None:
+        return None
+    lines = [line for line in group.lines if line.text in alike.names]
+    least = min(lines, key=lambda line: (_amount(line), line.text), default=None)
+    return least if least is not None and _amount(least) < _amount(chosen) else None
+
+
+def _amount(line: Line) -> tuple[int, int]:
+    """How much a candidate recomputes: nothing, some modules, whole layers."""
+    recompute = line.candidate.recompute
+    return (1 if recompute.granularity == "full" else 0, len(recompute.labels))
+
+
+def _by_chance(chosen: Line, less: Line, alike: Alike) -> str:
+    much = "nothing" if _amount(less) == (0, 0) else "less"
+    slower = (less.step_ms or 0.0) - (chosen.step_ms or 0.0)
+    return (
+        f"This choice over {less.text} is chance: {less.text} recomputes {much}, fits too, and its step is only "
+        f"{slower:.2f} ms longer, inside the noise of ±{alike.band:.2%}. The rule takes the smallest mean step time; "
+        f"to take {less.text} instead: {our_overrides(less.candidate) or 'leave the recipe as it is'}"
     )
 
 

@@ -41,6 +41,7 @@ def as_json(answer: Recommendation) -> dict[str, Any]:
             {"modules": loser.option.name, "why": str(loser.why), "text": loser.text, **_figures(loser.option)}
             for loser in answer.pick.losers
         ],
+        "instead": encode(answer.instead),
         "pareto": [{"modules": option.name, **_figures(option)} for option in answer.pick.pareto],
         "verdicts": encode(answer.verdicts),
         "warnings": list(answer.warnings),
@@ -87,6 +88,9 @@ def _text(answer: Recommendation) -> list[str]:
         lines += ["for a recipe:", *(f"  {plain(line)}" for line in answer.python)]
         lines += ["for the command line of Bridge's scripts:", f"  {plain(answer.bridge)}"]
         lines += ["for this program:", f"  {plain(answer.ours)}"]
+    if answer.instead is not None and answer.instead.python:
+        lines.append(f"for {plain(answer.instead.name)} instead, which the noise does not tell from it:")
+        lines += [f"  {plain(line)}" for line in (*answer.instead.python, answer.instead.bridge, answer.instead.ours)]
     return lines
 
 

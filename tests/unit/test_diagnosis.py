@@ -229,3 +229,40 @@ def test_base_overrides_say_what_differs_from_the_composed_configuration():
 def test_dense_layers_are_counted_as_megatron_core_places_them():
     assert architecture_of(model([], {**MLA_MOE, "num_layers": 6, "moe_layer_freq": 2})).dense_layers == 3
     assert architecture_of(model([], {"num_layers": 6, "num_moe_experts": None})).dense_layers == 6
+
+
+def test_a_rule_gives_the_command_of_the_candidate_that_it_speaks_of():
+    full = model([], granularity="full", method="block", num_layers=8, label="OOM-optimizer",
+                 stage=Stage.OPTIMIZER_STEP, rank=0)  # fmt: skip
+    (finding,) = of("optimizer-bound", [model([]), full])
+    words = shlex.split(finding.steps[0].command)
+    assert {"recompute_granularity=full", "recompute_method=block", "recompute_num_layers=8"} <= set(words)
+    assert "recompute_modules=[]" not in words
+
+
+def test_one_finding_names_every_candidate_whose_reserved_memory_is_above_its_allocated():
+    rows = [
+        model(labels, device_kind="cuda", peak=60 * GB, reserved=(70 + 5 * number) * GB)
+        for number, labels in enumerate([[], ["moe_act"], ["layernorm"]])
+    ]
+    (finding,) = of("reserved-not-allocated", rows)
+    assert finding.subject == "3 candidates ([]; layernorm; moe_act)"
+    assert set(finding.trials) == {one.trial for one in rows}
+    assert "[] 10.000 GB of 70.000 GB" in finding.symptom
+    (asked,) = [word for word in shlex.split(finding.steps[0].command) if word.startswith("study.candidates=")]
+    assert asked.count("recompute_granularity") == 3
+
+
+def test_what_the_comparison_calls_noise_no_rule_calls_a_change():
+    rows = [model([], step_ms=100.0, step_scatter_ms=9.0), model(["core_attn"], step_ms=108.7, step_scatter_ms=9.0)]
+    (finding,) = of("core-attn-little-effect", rows)
+    assert "the step time by no measurable amount (+8.70% inside the noise of ±" in finding.symptom
+
+
+def test_the_same_stage_an_iteration_later_is_no_later_stage():
+    rows = [
+        model(labels, label="OOM-bwd", stage=Stage.BACKWARD, rank=0, last_iteration=done)
+        for labels, done in (([], 0), (["moe_act"], 1))
+    ]
+    (finding,) = of("farther-but-still-oom", rows)
+    assert finding.cause == "the same stage (backward) still does not fit, 1 iteration later"

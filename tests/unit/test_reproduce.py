@@ -93,3 +93,10 @@ def test_a_published_table_is_repeated_by_its_study_file(table):
     (group,) = compare(published_rows(table)).groups
     command = repeat_group(group, commands_for([group.first_row])[0])
     assert len(requests(command.replace(" cluster=slurm", ""))) > 1
+
+
+def test_commands_carry_the_target_of_the_study():
+    made = measured(asked("recompute_modules=[moe]"))
+    (line,) = compare([made]).groups[0].lines
+    (again,) = requests(repeat_candidate(line.candidate, made, commands_for([made], 35.91)[0]))
+    assert again["study"]["target_gb"] == 35.91

@@ -26,6 +26,7 @@ from orchestrator.report.page.trials import Memory, Shown, shown_lines
 from orchestrator.report.page.unmeasured import Gap, gaps
 from orchestrator.report.table import Table, said_columns, without
 from orchestrator.store.memory_map import executions, histories, memory_maps
+from orchestrator.vocabulary.units import GB
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -105,18 +106,21 @@ def gather(
     chosen = [answer.chosen for answer in answers if answer.chosen is not None]
     shown = shown_lines(comparison.groups, chosen, memory)
     apart = distinctions(comparison)
-    commands = commands_for([_asked_row(answer) for answer in answers])
+    targets = [answer.target for answer in answers if answer.target is not None]
+    commands = commands_for([_asked_row(answer) for answer in answers], targets[0] / GB if targets else None)
     forecasts = [[] if _is_published(answer) else predicted(answer.group) for answer in answers]
     sections = [
         _section(number, answer, shown[number], apart[number], commands[number], forecasts[number])
         for number, answer in enumerate(answers)
     ]
-    measured = (one for one, answer in zip(commands, answers, strict=True) if not _is_published(answer))
+    of_keys = {
+        answer.group.digest: one for answer, one in zip(answers, commands, strict=True) if not _is_published(answer)
+    }
     return Content(
         title=title,
         sections=tuple(sorted(sections, key=lambda one: not one.decision.recommends)),
         matrix=matrix(comparison, chosen),
-        findings=tuple(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), next(measured, Commands("")))),
+        findings=tuple(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), of_keys)),
         gaps=tuple(
             gaps(comparison, shown, forecasts, target_known=any(answer.pick.limit is not None for answer in answers))
         ),
