@@ -244,7 +244,8 @@ PLACES = (
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
         r"forward|_?forward_(?!backward)(?!only)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|"
         r"forward_step\w*|_?loss_func\w*|"
-        r"compute_(?:log_?prob|loss|language_model_loss)\w*|training_step|\w*cross_entropy\w*",
+        r"(?:compute|calculate)_(?:log_?prob|loss|language_model_loss)\w*|training_step|\w*cross_entropy\w*|"
+        r"\w*softmax\w*|\w*log_?probs\w*|entropy_from_logits\w*",
     ),
     FrameRule(
         "frame.forward-call",

@@ -59,7 +59,7 @@ COMMUNICATION_RULES = (
             "waiting for clients",
         ),
         r"Rendezvous(?:Connection|Timeout|Closed)?Error|(?:client|server) socket has (?:failed|timed out)|"
-        r"setting up NCCL communicator and retrieving|"
+        r"setting up NCCL communicator and retr(?:ie|ei)ving|"
         r"Timed out initializing process group in store based barrier|waiting for clients",
         "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to "
         "connect to "

@@ -83,7 +83,7 @@ NUMBERS_RULES = (
         "numbers.loss-in-progress",
         Cause.NON_FINITE,
         ("oss: nan", "oss: NaN", "oss: NAN", "oss: inf", "oss: INF", "oss: -inf", "oss': nan", "oss': inf", "oss=nan"),
-        r"(?i)\bloss['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
+        r"(?i)(?<![a-z])loss['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
         "{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
         weight=Weight.NUMBERS,
         stage=Stage.FORWARD,

@@ -61,7 +61,7 @@ PROCESS_RULES = (
         r"(?:terminated|killed) (?:with|by) signal:? (?:SIG(?:KILL|SEGV|BUS|FPE|ILL)|(?:9|11|7|4|8)\b)|"
         r"[Ss]ignal 9 \(SIGKILL\) received|"
         r"exited on signal (?:9|11|7|4|8)\b|"
-        r"exit(?:ed with (?:exit )?|[ -]?)code:? (?:137|139)\b|"
+        r"exit(?:ed with (?:exit )?|[ -]?)code:? \(?(?:137|139)\b|"
         r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|: line \d+: +\d+ Killed\b|^\W*Killed\W*$",
         "torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 7331)",
         weight=Weight.SIGNAL,

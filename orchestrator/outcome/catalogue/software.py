@@ -93,14 +93,16 @@ SOFTWARE_RULES = (
     Rule(
         "software.asserted-setting",
         Cause.INVALID_CONFIG,
-        ("ssertionError: ",),
-        r"AssertionError: (?i:.*(?:\b(?:tensor|pipeline|sequence|context|expert|data|"
-        r"model)[ _-](?:model[ _-])?parallel|"
-        r"\bparallelism\b|\brecomput|\bcuda[ _-]?graphs?\b|\bfp8\b|\b(?:micro|global)[ _-]?batch|\bnum[ _-]layers\b|"
-        r"\battention[ _-]heads?\b|\bvirtual[ _-]pipeline|\bgrouped[ _-]?gemm\b|\bdistributed optimizer\b|"
-        r"\bworld[ _-]size\b|\bmax[ _-]position[ _-]embeddings\b|\bnum[ _-](?:moe[ _-])?experts\b|"
-        r"\bwindow[ _-]size\b|"
-        r"\b(?:flash|fused)[ _-]?attention\b|\bshould be (?:enabled|disabled|set|used)\b|\bcannot be used\b))",
+        ("ssertionError: ", "alueError: "),
+        r"(?:Assertion|Value)Error: (?i:.*(?:\b(?:tensor|pipeline|sequence|context|expert|data|model)[ _-]"
+        r"(?:model[ _-])?parallel|\bparallelism\b|\brecomput|\bcuda[ _-]?graphs?\b|\bfp8\b|\b(?:micro|"
+        r"global)[ _-]?batch|"
+        r"\bnum[ _-]layers\b|\b(?:attention[ _-]heads?|query[ _-]groups)\b|\bvirtual[ _-]pipeline|"
+        r"\bgrouped[ _-]?gemm\b|"
+        r"\bdistributed optimizer\b|\bworld[ _-]size\b|\bmax[ _-]position[ _-]embeddings\b|\bmoe[ _-]experts\b|"
+        r"\bnum[ _-]experts\b|\bwindow[ _-]size\b|\b(?:flash|fused)[ _-]?attention\b|\bself\.\w+|\bfp16\b.*\bbf16\b|"
+        r"\bpipeline_dtype\b|\bshould be (?:enabled|disabled|set|used)\b|\bcannot be used\b|"
+        r"\bmust be (?:set|specified|enabled|used)\b))",
         "AssertionError: When using MoE and tensor parallelism, sequence parallelism must be used.",
     ),
     Rule(

@@ -67,6 +67,8 @@ class Account:
     lines: int = 0
     alike: dict[tuple[str, Cause, Weight], int] = field(default_factory=dict)
     """How many findings say the same, by process, cause and weight."""
+    last: dict[Cause, tuple[int, int]] = field(default_factory=dict)
+    """Where numbers that spoil a run were last seen, by what they mean: offset and iteration."""
     left_out: int = 0
     """Findings beyond the limit, all of which repeat others."""
 
@@ -109,6 +111,7 @@ class Account:
         self.first_failure = later.first_failure if self.first_failure is None else self.first_failure
         self.remarks += later.remarks
         self.cut = self.cut or later.cut
+        self.last |= later.last
         self.hosts |= later.hosts
         self.bytes += later.bytes
         self.lines += later.lines

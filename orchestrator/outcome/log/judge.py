@@ -133,13 +133,8 @@ def _survived(finding: LogFinding, account: Account) -> bool:
 
 def _skipping_stopped(finding: LogFinding, account: Account) -> bool:
     """Loss scaling skips a few iterations when it starts; a run that goes on skipping is another matter."""
-    later = [iteration for offset, iteration in account.progress if offset > finding.offset]
-    again = [
-        other
-        for other in account.findings
-        if other.verdict.cause is Cause.SKIPPED_STEPS and other.offset > finding.offset
-    ]
-    return bool(later) and not again
+    last, iteration = account.last.get(finding.verdict.cause, (finding.offset, 0))
+    return any(offset > last and reached > iteration for offset, reached in account.progress)
 
 
 def _nothing_wrong(accounts: Sequence[Account], given: Sequence[Account]) -> LogOutcome:

@@ -98,6 +98,12 @@ class LogLine:
         return self.text.startswith((" ", "\t"))
 
 
+def parts_of(raw: str) -> list[str]:
+    """A line, and before it the progress bar that it was printed behind, where that has something to say."""
+    bar = _BAR.match(raw) if "it" in raw and "=nan" in raw else None
+    return [raw] if bar is None else [bar.group(), raw[bar.end() :]]
+
+
 def without_colours(block: bytes) -> bytes:
     """The bytes without terminal escapes. Line breaks stay where they are."""
     return _ANSI.sub(b"", block) if b"\x1b" in block else block

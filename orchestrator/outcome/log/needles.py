@@ -72,6 +72,7 @@ NUMBERS = (
     re.compile(rb"number of nan iterations: +[1-9]"),
     re.compile(rb"number of skipped iterations: +[1-9]"),
     re.compile(rb": nan\b"),
+    re.compile(rb"=nan\b"),
     re.compile(rb": NAN\b"),
     re.compile(rb": -?inf\b"),
     re.compile(rb": -?INF\b"),

@@ -40,6 +40,7 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
     ),
     ("mark.evaluated", None, r"validation loss at"),
     ("mark.log-probabilities", Stage.FORWARD, r"(?i:compute (?:ref(?:erence)? )?log[ _-]?probs?\b)"),
+    ("mark.engine-call", Stage.BACKWARD, r"_execution_engine\.run_backward\("),
     ("mark.call-chain", Stage.FORWARD, r"-> \w+\.forward\b"),
     (
         "mark.over",

@@ -9,6 +9,7 @@ from orchestrator.outcome.log.needles import CAPITALS, CAPITALS_BUT_FRAMES, NUMB
 from orchestrator.outcome.log.progress import Lookback, last_progress, over_at, progress_between
 from orchestrator.outcome.log.source import Block
 from orchestrator.outcome.log.story import Story
+from orchestrator.outcome.rule import Weight
 
 _TAIL = 64 * 2**10
 _REPEATED = 1000
@@ -119,6 +120,11 @@ class Scanner:
             cursor = end + 1
 
     def _found(self, finding: LogFinding) -> bool:
+        verdict = finding.verdict
+        if verdict.weight is Weight.NUMBERS:
+            end = _line_end(self._data, max(0, finding.offset - self._base))
+            spoken = self._lookback.at(end)[0]
+            self.account.last[verdict.cause] = finding.offset, (self._last or 0) if spoken is None else spoken
         if not self.account.keep(finding):
             return False
         self._new.append(finding)

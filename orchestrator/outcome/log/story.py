@@ -10,7 +10,7 @@ from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.frame_rules import SourceFrame
 from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.log.account import LogFinding
-from orchestrator.outcome.log.line import LogLine, is_echoed_setting, peel, rank_in
+from orchestrator.outcome.log.line import LogLine, is_echoed_setting, parts_of, peel, rank_in
 from orchestrator.outcome.log.needles import worth_a_look
 from orchestrator.outcome.log.traceback import (
     AFTER_FRAMES,
@@ -111,7 +111,8 @@ class Story:
     def feed(self, raw: str, line: int, offset: int) -> None:
         """Take in one line without its line break."""
         for part in unfolded(raw):
-            self._feed(part, line, offset)
+            for piece in parts_of(part):
+                self._feed(piece, line, offset)
 
     def _feed(self, raw: str, line: int, offset: int) -> None:
         if self._attention:
@@ -249,7 +250,7 @@ class Story:
             return
         verdict = self._wording(stream, text, log)
         kept = verdict is not None and self._record(stream, verdict, log, line, offset, framed=False)
-        if told is not None and not kept and exception is None and rules == 1:
+        if told is not None and not kept and exception is None and rules == 1 and not _of_numbers(verdict):
             if len(self._old_news) >= MAX_STREAMS:
                 self._old_news.clear()
                 self._known.clear()
@@ -353,6 +354,10 @@ class Story:
         if stream.counted is not None and _NUMBER_LINE.match(log.text):
             stream.numbers += f"\n{log.text}"
             stream.counted.verdict = with_numbers_of(stream.counted.verdict, stream.numbers)
+
+
+def _of_numbers(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.weight is Weight.NUMBERS
 
 
 def _attach(finding: LogFinding, frames: list[SourceFrame]) -> None:
