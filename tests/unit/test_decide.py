@@ -127,6 +127,14 @@ def test_a_bad_iteration_spoils_a_run_that_ended_well(changes: dict[str, object]
     assert (outcome.label, outcome.stage, outcome.rank, outcome.iteration) == (label, stage, 1, 6)
 
 
+def test_a_norm_that_is_spoilt_for_all_ranks_is_put_to_none_of_them() -> None:
+    rows = passing_rank(0).iterations
+    spoilt = [*rows[:6], replace(rows[6], nan=True, grad_norm=math.nan), *rows[7:]]
+    outcome = decided(*(replace(passing_rank(rank), iterations=spoilt) for rank in (0, 1)))
+    assert (outcome.label, outcome.rank, outcome.iteration) == ("failed:non_finite", None, 6)
+    assert outcome.lines == ("2 ranks: the gradient norm of iteration 7 is nan",)
+
+
 @pytest.mark.parametrize(
     ("stage", "label"),
     [
@@ -300,3 +308,13 @@ def test_an_attempt_that_lost_anything_never_passes(lost: set[int], iteration: i
     if not lost:
         ranks[0] = ended_at(ranks[0], iteration, stage, 50.0, ended="signal", signal=9)
     assert decided(*ranks).label != "pass"
+
+
+@pytest.mark.parametrize("row", [{"state": "CANCELLED by 0", "step_id": "7.0"}, {}])
+def test_a_step_that_slurm_killed_over_its_memory_is_a_host_oom_whatever_its_row_says(row: dict[str, str]) -> None:
+    said = "slurmstepd-node1: error: StepId=7.0 exceeded memory limit (957460480 > 629145600), being killed"
+    gone = [ended_at(passing_rank(rank), 3, Stage.FORWARD, 60.0, ended="lost", exit_code=None) for rank in (0, 1)]
+    scheduler = {"job_id": "7", "reason": said, **row}
+    assert decide(Evidence(2, 20, (11, 20), dict(enumerate(gone)), attempt(scheduler=scheduler))).label == (
+        "failed:host_oom"
+    )
