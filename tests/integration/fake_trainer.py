@@ -2,7 +2,7 @@
 
 `config["fake"]`, or by its module's name the JSON in FAKE_TOLD (which is no part of a trial's identity), may say:
 `seconds` of every stage, and what `ranks` do in which `stage` of which `iteration`: `raise`, `exit`, `kill`,
-`kill_supervisor`, `hang`, `eat` (memory).
+`kill_supervisor`, `hang`, `eat` (memory); with a `message`, and in one `attempt` alone where that is given.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ STAGES = (Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER_STEP)
 
 def train(spec: Any, recorder: Any, rank: int, world_size: int, local_rank: int) -> None:
     told = spec.config.get("fake") or _told(spec.config.get("recompute_modules"))
+    if told.get("attempt") not in (None, spec.attempt):
+        told = {}
     for stage in (Stage.DISTRIBUTED_INIT, Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD):
         with recorder.stage(stage):
             _do(told, rank, stage, 0)
@@ -47,7 +49,7 @@ def _do(told: dict[str, Any], rank: int, stage: Stage, iteration: int) -> None:
         return
     what = told["what"]
     if what == "raise":
-        raise RuntimeError("as it was told")
+        raise RuntimeError(told.get("message", "as it was told"))
     if what == "exit":
         sys.exit(3)
     if what == "kill":

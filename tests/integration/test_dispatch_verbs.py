@@ -12,7 +12,7 @@ import pytest
 from test_local_dispatch import outcomes, run, stage_of, start, trial, until
 
 from orchestrator.dispatch.attempt import attempt_dirs
-from orchestrator.dispatch.submit import live_batches, wait_for_end
+from orchestrator.dispatch.submit import handing_over, live_batches, wait_for_end
 from orchestrator.records import layout
 from orchestrator.vocabulary import Stage
 
@@ -101,3 +101,14 @@ def test_watch_tells_a_pipe_what_changes_and_ends_with_the_last_trial(results: P
     assert wait_for_end(results, "b1", 1)
     assert "study" in said.splitlines()[0]
     assert any(line.split()[:3] == ["study", "2", "2"] for line in said.splitlines()), said
+
+
+def test_watch_stays_while_a_command_is_about_to_hand_over_what_it_planned(results: Path) -> None:
+    run(results, trial("a"))
+    verb(results, "collect")
+    watching = [sys.executable, "-m", "orchestrator", "watch", "--every", "0.2", "--results", str(results)]
+    with handing_over(results):
+        process = subprocess.Popen(watching, stdout=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+    assert process.wait(10) == 0

@@ -38,10 +38,16 @@ class Bed:
     port: int
     nodes: int = 4
     gpus: int = 8
+    settings: dict[str, str] | None = None
+    """What it was started with; None while it is down."""
 
     def start(self, **settings: str) -> None:
+        """Bring it up in this shape; nothing where it is."""
+        if settings == self.settings:
+            return
         self._call("start", str(self.folder), str(self.nodes), str(self.gpus), **settings)
         os.environ["SLURM_CONF"] = str(self.folder / "slurm.conf")
+        self.settings = settings
 
     def stop(self) -> None:
         self._call("stop", str(self.folder))
@@ -73,14 +79,14 @@ class Bed:
         assert done.returncode == 0, done.stderr
 
 
-def memory_cgroup() -> str | None:
-    """The version of the memory cgroup that this machine lets its root write; None where there is none."""
+def memory_cgroup() -> str:
+    """The version of the memory cgroup that this machine lets its root write; `no` where there is none."""
     for version, folder in (("v1", "/sys/fs/cgroup/memory"), ("v2", "/sys/fs/cgroup")):
         control = {"v1": "memory.limit_in_bytes", "v2": "cgroup.subtree_control"}[version]
         path = Path(folder)
         if (path / control).exists() and os.access(path, os.W_OK) and not os.statvfs(path).f_flag & os.ST_RDONLY:
             return version
-    return None
+    return "no"
 
 
 def slurm(*command: str) -> str:
@@ -130,6 +136,11 @@ TRIALS = ("control", "mlp", "moe")
 def hanging(*names: str) -> dict[str, Any]:
     """Tell these trials to hang in their first forward."""
     return {name: {"stage": "forward", "iteration": 1, "what": "hang", "ranks": [0, 1, 2, 3]} for name in names}
+
+
+def failing(what: str, **more: Any) -> dict[str, Any]:
+    """What a trainer is told that fails in its first forward."""
+    return {"stage": "forward", "iteration": 1, "what": what, **more}
 
 
 def running_trial(results: Path, batch: str, ranks: int = 4) -> str | None:

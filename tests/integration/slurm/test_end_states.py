@@ -15,6 +15,7 @@ from bed import (
     Bed,
     ask,
     attempts,
+    failing,
     hanging,
     job_of,
     labels,
@@ -27,8 +28,9 @@ from bed import (
     wait_over,
 )
 
+from orchestrator.dispatch.attempt import attempt_dirs, rank_records
 from orchestrator.dispatch.liveness import read_driver_state
-from orchestrator.dispatch.submit import cancel, live_batches, read_batch
+from orchestrator.dispatch.submit import batch_dirs, cancel, live_batches, read_batch
 from orchestrator.records import layout
 from orchestrator.vocabulary import Stage
 
@@ -184,6 +186,21 @@ def test_a_requeued_job_goes_on_where_it_was(bed: Bed, results: Path) -> None:
     assert labels(results, trial_of(results, "mlp"))[-1] == "failed:cancelled"
 
 
+def test_a_job_that_a_dead_node_requeues_goes_on_elsewhere(bed: Bed, results: Path) -> None:
+    submitted = submit(results, "control", fake={"control": failing("hang", attempt="001", ranks=[0, 1, 2, 3])})
+    batch, job = submitted.batches[0].batch, job_of(results, submitted)
+    until(lambda: running_trial(results, batch) == "control")
+    node = int(slurm("squeue", "-h", "-j", job, "-o", "%N").strip("node[]").split("-")[-1])
+    bed.kill_node(node)
+    try:
+        until(lambda: slurm("squeue", "-h", "-j", job, "-o", "%t") == "PD")
+        bed.nudge(job)
+        wait_over(results, batch)
+    finally:
+        bed.start_node(node)
+    assert labels(results, trial_of(results, "control")) == ["failed:node_failure", "pass"]
+
+
 @pytest.mark.parametrize("requeue", [False, True])
 def test_a_preempted_trial_says_so_and_is_not_lost(bed: Bed, results: Path, requeue: bool) -> None:
     fake = hanging("control")
@@ -235,6 +252,60 @@ def test_a_job_at_its_time_limit_hands_what_is_left_to_another(bed: Bed, results
     roles = [(trial.role, trial.name) for trial in read_batch(layout.batch_dir(results, next_one.batch)).trials]
     assert roles == [("control-first", "control"), ("trial", "mlp")]
     until(lambda: len(attempts(results, trial_of(results, "control"))) == 2)
+
+
+def test_a_job_whose_function_never_arrived_never_started_and_cost_no_attempt(
+    bed: Bed, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the submitting command was killed between sbatch and the file that sbatch's job waits for."""
+    path = os.environ["PYTHONPATH"]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent / "impatient"), path]))
+    submitted = submit(results, "control", cluster={"sbatch": {"begin": "now+1hour"}})
+    batch, job = submitted.batches[0].batch, job_of(results, submitted)
+    for pickle in (layout.batch_dir(results, batch) / "submitit").glob("*.pkl"):
+        pickle.unlink()
+    slurm("scontrol", "update", f"jobid={job}", "StartTime=now")
+    wait_over(results, batch)
+    assert state_of(results, batch) == "never-started"
+    assert not attempts(results, trial_of(results, "control"))
+    monkeypatch.setenv("PYTHONPATH", path)
+    again = submit(results, "control")
+    wait_over(results, again.batches[0].batch)
+    assert labels(results, trial_of(results, "control")) == ["pass"]
+
+
+def test_a_trial_that_a_node_failed_runs_again_without_that_node(bed: Bed, results: Path) -> None:
+    broken = failing("raise", attempt="001", message="CUDA error: uncorrectable ECC error encountered")
+    submitted = submit(results, "control", "mlp", fake={"mlp": broken}, cluster={"retries": 1})
+    first = submitted.batches[0].batch
+    wait_over(results, first)
+    (second,) = [folder.name for folder in batch_dirs(results) if folder.name != first]
+    wait_over(results, second)
+    trial = trial_of(results, "mlp")
+    assert labels(results, trial) == ["failed:hardware", "pass"]
+    (bad,) = {record.host for record in rank_records(attempt_dirs(results, trial)[0]).values() if record.rank == 0}
+    assert bad not in {record.host for record in rank_records(attempt_dirs(results, trial)[1]).values()}
+    assert read_batch(layout.batch_dir(results, second)).avoid == [bad]
+
+
+def test_jobs_and_trials_at_once_are_as_many_as_asked_for(bed: Bed, results: Path) -> None:
+    more = {"cluster": {"max_jobs": 1, "trials_per_job": 2, "parallel_trials": 2, "gpus_per_node": 1}, "world_size": 2}
+    names = ("core_attn", "mlp", "moe", "moe_act")
+    submitted = submit(results, *names, fake={name: {"seconds": 0.2} for name in names}, **more)
+    wait_over(results, *(batch.batch for batch in submitted.batches))
+    runs = {name: attempt_dirs(results, trial_of(results, name, **more)) for name in names}
+    assert {name: labels(results, trial_of(results, name, **more)) for name in names} == {
+        name: ["pass"] for name in names
+    }
+    ranks = {name: list(rank_records(folder).values()) for name, (folder,) in runs.items()}
+    spans = {
+        name: (min(one.started_at for one in found), max(one.ended_at or 0.0 for one in found))
+        for name, found in ranks.items()
+    }
+    for one, other in (names[:2], names[2:]):
+        assert max(spans[one][0], spans[other][0]) < min(spans[one][1], spans[other][1]), "side by side"
+        assert not {record.host for record in ranks[one]} & {record.host for record in ranks[other]}
+    assert min(spans[name][0] for name in names[2:]) > max(spans[name][1] for name in names[:2]), "one job at a time"
 
 
 def test_a_job_that_slurm_forgot_is_open_again(bed: Bed, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
-"""Kills its own process with SIGKILL at the Nth step that can be seen from outside: a file renamed or made, a process
-started, a folder made. `KILL_AT=N` and `KILL_WORD`, a word of the command line of the process that is meant."""
+"""Kills its own process with SIGKILL at the Nth step that can be seen from outside: a file opened to be written, or
+renamed or removed, a folder made, a process started. Of a file that is written aside, the renaming is the step.
+`KILL_AT=N`, and `KILL_WORD`, a word of the command line of the process that is meant."""
 
 from __future__ import annotations
 
@@ -8,15 +9,25 @@ import signal
 import sys
 
 _AT = int(os.environ.get("KILL_AT", "-1"))
-_STEPS = ("os.rename", "os.mkdir", "subprocess.Popen", "os.posix_spawn")
+_STEPS = ("os.rename", "os.mkdir", "os.remove", "subprocess.Popen", "os.posix_spawn")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_APPEND
+_ASIDE = (".building-", ".json.", ".pyc", ".pkl")
 _seen = 0
+
+
+def _is_step(event: str, arguments: tuple[object, ...]) -> bool:
+    told = repr(arguments)
+    if event == "open":
+        path, _, flags = arguments
+        writes = isinstance(flags, int) and bool(flags & _WRITING)
+        return writes and "/orchestrator-" in told and not any(word in str(path) for word in _ASIDE)
+    words = ("orchestrator", "sbatch", "srun")
+    return event in _STEPS and ".building-" not in told and any(word in told for word in words)
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
     global _seen
-    if event not in _STEPS or ".building-" in repr(arguments):
-        return
-    if "orchestrator" not in repr(arguments) and "sbatch" not in repr(arguments) and "srun" not in repr(arguments):
+    if not _is_step(event, arguments):
         return
     _seen += 1
     if _seen == _AT:
