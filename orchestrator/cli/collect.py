@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag, collect_all, locate
+from orchestrator.config.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.store.collect import Collected
@@ -36,6 +37,8 @@ def run(given: argparse.Namespace) -> int:
     from orchestrator.store.reclassify import reclassify
 
     place = locate(given)
+    if place.results_dir is not None and not place.results_dir.is_dir():
+        raise UsageError(f"There is no results folder {place.results_dir.absolute()} to collect: --results names one.")
     with open_store(place.url, write=True) as store:
         found = collect_all(store, place)
         relabelled = reclassify(store) if given.reclassify else None

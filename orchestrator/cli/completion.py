@@ -48,7 +48,7 @@ def _options(verb: str) -> list[str]:
     subparsers = parser.add_subparsers()
     importlib.import_module(VERBS[verb].module).add_parser(subparsers)
     chosen: argparse.ArgumentParser = subparsers.choices[verb]
-    add_common_flags(chosen)
+    add_common_flags(chosen, database=VERBS[verb].database)
     return [option for action in chosen._actions for option in action.option_strings if option.startswith("--")]
 
 

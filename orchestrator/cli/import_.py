@@ -109,9 +109,9 @@ def _folder(store: Store, path: Path) -> dict[str, Any]:
 
 
 def _database(store: Store, source: str) -> dict[str, Any]:
-    from orchestrator.analysis.merge import merge
     from orchestrator.store.database import open_store
+    from orchestrator.store.merge import merge
 
     with open_store(source) as other:
         merged = merge(store, other)
-    return {"new": merged.new, "known": merged.known, "studies": merged.studies}
+    return {"new": merged.new, "updated": merged.updated, "known": merged.known, "studies": merged.studies}

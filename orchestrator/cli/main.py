@@ -138,7 +138,7 @@ def _run_verb(word: str, arguments: list[str]) -> int:
     subparsers = parser.add_subparsers(dest="verb", parser_class=_Parser)
     module.add_parser(subparsers)
     verb_parser = subparsers.choices[word]
-    add_common_flags(verb_parser)
+    add_common_flags(verb_parser, database=VERBS[word].database)
     given, unknown = parser.parse_known_args([word, *arguments])
     if unknown:
         raise UsageError(_unrecognized(unknown, verb_parser))
@@ -206,12 +206,12 @@ def run_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """Those that every command has, unless it has its own."""
+def add_common_flags(parser: argparse.ArgumentParser, *, database: bool = True) -> None:
+    """Those that every command has, unless it has its own; --db where it asks a database."""
     known = parser._option_string_actions
     if "--json" not in known:
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    if "--db" not in known:
+    if database and "--db" not in known:
         parser.add_argument(
             "--db",
             metavar="URL",

@@ -23,14 +23,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
+    from orchestrator.report.text import plain
     from orchestrator.store.failures import StoreMissing
 
     try:
         answering = answer(given)
-    except StoreMissing:
+    except StoreMissing as error:
         if given.db or given.study:
             raise
-        print(json.dumps({"studies": []}) if given.json else "No study has been run here yet.")
+        print(json.dumps({"studies": []}) if given.json else f"No study has been run here yet. {plain(error)}")
         return 0
     with answering.store:
         return _show(given, answering)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DATABASE_VARIABLE = "ORCHESTRATOR_DB"
 RESULTS = "results"
+_COLLECTED = ("runs", "batches", "plans")
 _NEIGHBOURS = 3
 
 
@@ -90,6 +91,7 @@ def answer(given: argparse.Namespace) -> Answering:
         EnvironmentFailure, UsageError: it cannot be opened.
     """
     from orchestrator.store.database import open_store
+    from orchestrator.store.failures import StoreMissing
 
     place = locate(given)
     notes = _elsewhere(place)
@@ -105,7 +107,11 @@ def answer(given: argparse.Namespace) -> Answering:
             if not _readable(place):
                 raise
             notes.append(f"nothing was collected: {error}")
-    return Answering(open_store(place.url), collected, notes)
+    try:
+        store = open_store(place.url)
+    except StoreMissing as error:
+        raise StoreMissing(" ".join([str(error), *(f"{note}." for note in notes)])) from error
+    return Answering(store, collected, notes)
 
 
 def _elsewhere(place: Place) -> list[str]:
@@ -149,7 +155,7 @@ def _settle(results_dir: Path) -> bool:
 
 
 def _may_write(place: Place) -> bool:
-    """Whether collecting is this process's to do: the database is new or its user's own, and there is something."""
+    """Whether collecting is this process's to do: the database is its user's own, or new and not to stay empty."""
     from orchestrator.store.database import parse_url
 
     parsed = parse_url(place.url)
@@ -158,7 +164,12 @@ def _may_write(place: Place) -> bool:
     path = Path(parsed.database or "").expanduser()
     if path.exists():
         return _is_own(path) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    return place.results_dir is not None and place.results_dir.is_dir() and _is_own(place.results_dir)
+    return place.results_dir is not None and _is_own(place.results_dir) and _has_something(place.results_dir)
+
+
+def _has_something(results_dir: Path) -> bool:
+    """Whether a results folder has anything to collect: a verb that only asks leaves no empty database behind."""
+    return any(any(folder.iterdir()) for name in _COLLECTED if (folder := results_dir / name).is_dir())
 
 
 def _readable(place: Place) -> bool:

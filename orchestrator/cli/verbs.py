@@ -11,6 +11,8 @@ class Verb:
 
     module: str
     summary: str
+    database: bool = True
+    """Whether it asks a database, so that --db says which."""
 
 
 VERBS: dict[str, Verb] = {
@@ -32,8 +34,10 @@ VERBS: dict[str, Verb] = {
     "send": Verb("orchestrator.cli.send", "finished trials to MLflow or Weights & Biases"),
     "import": Verb("orchestrator.cli.import_", "published tables, a results folder or another database into this one"),
     "query": Verb("orchestrator.cli.query", "SQL on documented views, and named questions"),
-    "classify": Verb("orchestrator.cli.classify", "what happened in a training log, also one that we did not run"),
-    "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs"),
+    "classify": Verb(
+        "orchestrator.cli.classify", "what happened in a training log, also one that we did not run", False
+    ),
+    "labels": Verb("orchestrator.cli.labels", "which modules a revision can recompute, and what each needs", False),
     "predict": Verb("orchestrator.cli.predict", "what candidates will need, before anything runs"),
     "sbatch": Verb("orchestrator.cli.sbatch", "the exact script of a candidate's job, to be read or submitted by hand"),
     "collect": Verb("orchestrator.cli.collect", "take in records that ranks have written"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from orchestrator.store.database import Store
 from orchestrator.store.models import (
+    ORIGIN_IMPORTED,
+    ORIGIN_MEASURED,
     RANK_BITS,
     Attempt,
     Base,
@@ -29,6 +31,7 @@ from orchestrator.store.write import delete_ranks, insert_missing, mark_deciding
 Row = dict[str, Any]
 
 _ATTEMPTS_A_TRANSACTION = 25
+_ORIGINS = {ORIGIN_MEASURED: ORIGIN_IMPORTED}
 
 
 @dataclass
@@ -38,14 +41,16 @@ class Merged:
     new: int = 0
     updated: int = 0
     known: int = 0
-    studies: int = 0
     trials: int = 0
+    studies: list[str] = field(default_factory=list)
+    """Names of the studies that it has."""
 
 
 def merge(store: Store, other: Store) -> Merged:
     """Take `other` into `store`. Studies of one name become one; executions are told apart by their identity.
 
-    Safe to repeat and to interrupt: what was merged is known the next time.
+    What was measured there is marked as imported here. An execution that `other` collected later than this one, ended
+    or with more ranks, replaces what is here. Safe to repeat and to interrupt: what was merged is known the next time.
 
     Raises:
         EnvironmentFailure: either database is locked, full, ...
@@ -54,7 +59,7 @@ def merge(store: Store, other: Store) -> Merged:
     with other.reading() as source:
         with store.writing() as target:
             studies = _studies(source, target, merged)
-            _rows(source, target, Trial, merged)
+            _trials(source, target, merged)
             _batches(source, target, studies)
             _members(source, target, studies)
         ids = list(source.execute(select(Attempt.id).order_by(Attempt.id)).scalars())
@@ -71,22 +76,22 @@ def _all(connection: Connection, model: type[Base]) -> Iterator[Row]:
 
 def _studies(source: Connection, target: Connection, merged: Merged) -> dict[int, int]:
     """Ids of studies here by their ids there."""
-    before = target.execute(select(func.count()).select_from(Study)).scalar_one()
     found: dict[int, int] = {}
     for row in _all(source, Study):
         found[row["id"]] = study_id(target, row["name"], row["created_at"])
+        merged.studies.append(row["name"])
         if row["settings"] is not None:
             here = Study.id == found[row["id"]]
             target.execute(update(Study).where(here, Study.settings.is_(None)).values(settings=row["settings"]))
-    merged.studies = target.execute(select(func.count()).select_from(Study)).scalar_one() - before
+    merged.studies.sort()
     return found
 
 
-def _rows(source: Connection, target: Connection, model: type[Trial], merged: Merged) -> None:
-    before = target.execute(select(func.count()).select_from(model)).scalar_one()
-    for rows in _slices(_all(source, model)):
-        insert_missing(target, model, rows)
-    merged.trials = target.execute(select(func.count()).select_from(model)).scalar_one() - before
+def _trials(source: Connection, target: Connection, merged: Merged) -> None:
+    before = target.execute(select(func.count()).select_from(Trial)).scalar_one()
+    for rows in _slices(_all(source, Trial)):
+        insert_missing(target, Trial, [row | {"origin": _ORIGINS.get(row["origin"], row["origin"])} for row in rows])
+    merged.trials = target.execute(select(func.count()).select_from(Trial)).scalar_one() - before
 
 
 def _batches(source: Connection, target: Connection, studies: dict[int, int]) -> None:

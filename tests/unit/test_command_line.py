@@ -35,14 +35,14 @@ def test_no_words_at_all_show_the_help(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_every_verb_can_explain_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in verbs.VERBS:
+    for name, verb in verbs.VERBS.items():
         with pytest.raises(SystemExit) as ended:
             main([name, "-h"])
         assert ended.value.code == 0
         shown = capsys.readouterr().out
         assert name in shown
         assert "--json" in shown
-        assert "--db" in shown
+        assert ("--db" in shown) is verb.database
 
 
 def test_a_misspelt_verb_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,7 +134,7 @@ def test_a_closed_stream_is_no_traceback_and_nothing_is_printed_into_the_databas
     (tmp_path / "results" / "runs").mkdir(parents=True, mode=0o700)
     (tmp_path / "results").chmod(0o700)
     ended = subprocess.run(
-        ["bash", "-c", f'"{sys.executable}" -m orchestrator status {closed}'], capture_output=True, text=True
+        ["bash", "-c", f'"{sys.executable}" -m orchestrator collect {closed}'], capture_output=True, text=True
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     with sqlite3.connect(f"file:{tmp_path}/results/store.sqlite?mode=ro", uri=True) as connection:
@@ -144,7 +144,7 @@ def test_a_closed_stream_is_no_traceback_and_nothing_is_printed_into_the_databas
 @pytest.mark.parametrize("folder", ["what?mode=memory", "a#b%20c", "it's {} $HOME \u2603", "x:y"])
 def test_a_results_folder_of_any_name_has_its_database_inside(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir(mode=0o700)
-    assert main(["status", "--results", folder]) == 0
+    assert main(["collect", "--results", folder]) == 0
     assert [path.name for path in tmp_path.iterdir()] == [folder]
     assert (tmp_path / folder / "store.sqlite").is_file()
 
@@ -166,7 +166,7 @@ def test_the_home_of_nobody_is_refused_in_one_line(capsys: pytest.CaptureFixture
 def test_an_empty_variable_names_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORCHESTRATOR_DB", "")
     (tmp_path / "results").mkdir(mode=0o700)
-    assert main(["status"]) == 0
+    assert main(["collect"]) == 0
     assert (tmp_path / "results" / "store.sqlite").is_file()
 
 

@@ -5,10 +5,10 @@ from sqlalchemy import text
 from written_results import write_study
 
 from orchestrator.analysis.comparison import compare
-from orchestrator.analysis.merge import merge
 from orchestrator.analysis.stored import study_rows, trial_rows
 from orchestrator.store.collect import collect
 from orchestrator.store.database import open_store
+from orchestrator.store.merge import merge
 
 TABLES = (
     "studies",

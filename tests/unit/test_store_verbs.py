@@ -320,3 +320,26 @@ def test_full_disk_is_one_line_and_what_was_stored_stays(demo: Path, capsys: pyt
             collect(store, demo)
     assert main(["collect", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["new"] == 1
+
+
+@pytest.mark.parametrize(
+    "words", ["status", "compare", "diagnose", "export", "query oom-by-stage", "show x", "db path"]
+)
+def test_a_verb_that_only_asks_leaves_no_empty_database(
+    tmp_path: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
+    layout.make_private_dir(tmp_path / "results" / "runs")
+    assert main(words.split()) in (0, 1)
+    assert [path.name for path in (tmp_path / "results").iterdir()] == ["runs"]
+
+
+def test_collect_without_a_results_folder_says_so_and_makes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ORCHESTRATOR_DB", raising=False)
+    assert main(["collect"]) == 2
+    assert "--results names one" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
