@@ -95,7 +95,7 @@ def handing_over(results_dir: Path) -> Iterator[None]:
         raise EnvironmentFailure(f"The results folder {results_dir} cannot be used: {error}.") from error
     try:
         with contextlib.suppress(OSError):  # a file system without locks: a watcher may then leave too early
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
         os.close(descriptor)

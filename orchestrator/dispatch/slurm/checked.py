@@ -22,6 +22,7 @@ _NOT_FOR_SRUN = {
     "output": "what ranks print is kept with their records",
     "error": "what ranks print is kept with their records",
     "multi-prog": "every rank runs the same",
+    "time": "`trainer.time_limit` is a trial's limit, and its end is told from that of its job",
 }
 
 

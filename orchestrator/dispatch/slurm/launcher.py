@@ -95,6 +95,7 @@ class SlurmLauncher:
         self._ports: set[int] = set()
         # Of this batch alone: an allocation that the user holds may have several drivers.
         self._prefix = f"{local_dir(cluster)}/orchestrator-{os.geteuid()}-{allocation.job_id}-{batch[:8]}-"
+        self._container = f"orchestrator-{allocation.job_id}-{batch[:8]}"
 
     def new_beacon_dir(self, trial: str, attempt: str) -> str:
         """Made by each node's first supervisor. Flat, since a shared parent could belong to somebody else."""
@@ -122,7 +123,7 @@ class SlurmLauncher:
             shape,
             ranks,
             cpus_per_task=self._cpus_per_task(shape),
-            container_name=f"orchestrator-{self._allocation.job_id}",
+            container_name=self._container,
         )
         log = Path(spec.run_dir) / LAUNCH_LOG
         try:
@@ -151,13 +152,12 @@ class SlurmLauncher:
 
     def close(self) -> list[str]:
         """Remove what this batch's ranks and its container left on the nodes, and what killed drivers did long ago."""
-        container = f"pyxis_orchestrator-{self._allocation.job_id}"
         local, user = local_dir(self._cluster), os.geteuid()
         script = f'rm -rf -- "{self._prefix}"*; '
         old = f"-maxdepth 1 -type d -user {user} -name 'orchestrator-{user}-*' -mtime +{_OLD_DAYS}"
         script += f'find "{local}/" {old} -exec rm -rf -- {{}} + 2>/dev/null; '
         if self._cluster.container.kind == "pyxis" and self._cluster.container.name is None:
-            script += f"if command -v enroot >/dev/null; then enroot remove -f {container}; fi; "
+            script += f"if command -v enroot >/dev/null; then enroot remove -f pyxis_{self._container}; fi; "
         return self._on_nodes(self._allocation.node_count, ["sh", "-c", f"{script}true"])
 
     def _on_nodes(self, nodes: int, command: list[str]) -> list[str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.errors import UsageError
 from orchestrator.dispatch.attempt import JOB_TIME_LIMIT
 from orchestrator.dispatch.package import package_digest, rank_package
 from orchestrator.dispatch.revisions import pins_of, prepare
@@ -74,7 +75,7 @@ class RecipeNode:
         """Run the module on one node, on these lines; waits for the node.
 
         Raises:
-            UsageError: a pinned revision is not there, or a setting of the cluster cannot work.
+            UsageError: a pinned revision is not there, a setting of the cluster cannot work, or no allocation is held.
             EnvironmentFailure: git or the installation fails.
         """
         if not self.may_start:
@@ -82,6 +83,12 @@ class RecipeNode:
         request = json.loads(self.request)
         cluster = cluster_of(request["cluster"])
         check_cluster(cluster, self.results_dir)
+        held = cluster.kind == "here"
+        if held and not os.environ.get("SLURM_JOB_ID"):
+            raise UsageError(
+                "cluster=here asks a recipe in the allocation that this shell holds, and SLURM_JOB_ID is not set: call "
+                "`salloc` first, or give parallelism.world_size."
+            )
         found = pins_of(request, self.results_dir)
         prepare(found)
         environment = {**cluster.environment, **request["trainer"]["environment"]}
@@ -101,7 +108,6 @@ class RecipeNode:
                 also_mounted=[str(path) for pin in found for path in (pin.worktree, pin.repository) if path],
                 environment=sorted(environment),
             )
-            held = cluster.kind == "here" and bool(os.environ.get("SLURM_JOB_ID"))
             command = question_command(cluster, ranks, held=held)
             self.say(
                 f"asking a node what {'the recipe means' if count == 1 else f'{count} configurations mean'}, "
