@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestrator import __version__
 from orchestrator.analysis.comparison import Comparison, Group, Line, compare
 from orchestrator.analysis.recommend import Recommendation, recommend
-from orchestrator.analysis.refusal import only_key, refuse_unmatched
+from orchestrator.analysis.refusal import SIDE_BY_SIDE, only_key, refuse_unmatched
 from orchestrator.analysis.searched import left_out, searches
 from orchestrator.analysis.targets import Found, find_rows
 from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
@@ -162,13 +162,13 @@ class Results:
         """
         return Results(self.found, only_key(self.comparison, beginning), self.store)
 
-    def matched(self) -> Results:
-        """Itself.
+    def matched(self, instead: str = SIDE_BY_SIDE) -> Results:
+        """Itself. `instead` is what a refusal says to do.
 
         Raises:
             UsageError: studies or trials named one by one do not match; with the fields that differ.
         """
-        refuse_unmatched(self.comparison, self.found)
+        refuse_unmatched(self.comparison, self.found, instead)
         return self
 
     def records(self) -> list[dict[str, Any]]:

@@ -14,7 +14,11 @@ _SHOWN = 12
 _LONGEST = 60
 
 
-def refuse_unmatched(comparison: Comparison, found: Found) -> None:
+SIDE_BY_SIDE = "--force-unmatched shows them side by side without deltas."
+ONE_KEY = "Name one study, or one match key with --key"
+
+
+def refuse_unmatched(comparison: Comparison, found: Found, instead: str = SIDE_BY_SIDE) -> None:
     """Trials (or studies) named one by one are compared with each other, so they must match.
 
     A single study may hold several match keys: it is shown as several tables.
@@ -32,8 +36,12 @@ def refuse_unmatched(comparison: Comparison, found: Found) -> None:
     more = f", and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
     raise UsageError(
         f"These do not match, so deltas between them would mean nothing. They differ in: {'; '.join(fields)}{more}. "
-        "--force-unmatched shows them side by side without deltas."
+        f"{_with_keys(instead, named)}"
     )
+
+
+def _with_keys(instead: str, groups: Sequence[Group]) -> str:
+    return instead if instead != ONE_KEY else f"{ONE_KEY} ({', '.join(group.digest for group in groups)})."
 
 
 def only_key(comparison: Comparison, beginning: str | None) -> Comparison:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 from typing import Any
 
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import UsageError
+from orchestrator.vocabulary.units import GB
 
+_POWERS = {"m": 2, "g": 3, "t": 4}
 _ABOUT = """\
 Of the candidates that passed with every rank's peak at or below the target, the one with the smallest step time, why
 each other one lost, and what to paste. Candidates of different match keys are never weighed against each other. Exit
@@ -40,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from orchestrator.analysis.refusal import ONE_KEY
     from orchestrator.cli.rows import results
     from orchestrator.report.recommend import as_json, print_recommendation
     from orchestrator.report.search import left_out_lines
@@ -47,12 +51,14 @@ def run(args: argparse.Namespace) -> int:
 
     objective = Objective(args.objective)
     with results(args, args.what) as study:
-        found = study.key(args.key)
+        found = study.key(args.key).matched(ONE_KEY)
     target = args.target_gb if args.target_gb is not None else found.found.target_gb
     if target is None and objective is Objective.STEP_TIME:
         raise UsageError("recommend needs --target-gb, the memory that every rank must stay within.")
     if target is not None and args.headroom_gb >= target:
-        raise UsageError("--headroom-gb must be smaller than --target-gb.")
+        raise UsageError(
+            f"--headroom-gb must be smaller than the target: {args.headroom_gb:g} GB of {target:g} GB leave nothing."
+        )
     answers = found.recommend(target, headroom_gb=args.headroom_gb, objective=objective)
     if args.json:
         left_out = {name: dict(why) for name, why in found.found.left_out.items()}
@@ -74,7 +80,17 @@ def _gigabytes(text: str) -> float:
     try:
         size = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB{_without_unit(text)}") from None
     if not math.isfinite(size) or size < 0:
         raise argparse.ArgumentTypeError(f"{text} is no size in GB")
     return size
+
+
+def _without_unit(text: str) -> str:
+    """What a size with a unit is in GB."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|MB|MiB|TB|TiB)", text.strip(), re.IGNORECASE)
+    if found is None:
+        return ""
+    number, unit = float(found[1]), found[2].lower()
+    size = number * (1024 ** _POWERS[unit[0]] if "i" in unit else 1000 ** _POWERS[unit[0]])
+    return f" (1e9 bytes) without a unit: {text} is {size / GB:.6g}"

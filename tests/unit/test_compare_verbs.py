@@ -201,3 +201,20 @@ def test_a_results_folder_and_a_database_are_imported_once(results, tmp_path, ca
     assert (first["new"], second["new"], second["known"]) == (3, 0, 3)
     folder = ["--db", str(tmp_path / "other.sqlite"), "--json"]
     assert json.loads(answer(capsys, "import", str(results), *folder)[1])["new"] == 3
+
+
+def test_recommend_refuses_studies_that_do_not_match_and_names_their_keys(database, capsys):
+    words = ["recommend", "published/moonlight-16b", "published/nemotron-3-nano", "--target-gb", "60", "--db", database]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "They differ in: published ('moonlight-16b' | 'nemotron-3-nano')" in said
+    key = said.partition("--key (")[2].partition(",")[0]
+    assert main([*words, "--key", key]) in (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("40GiB", "40GiB is 42.9497"), ("0", "leave nothing"), ("-1", "no size"), ("nan", "no size")]
+)
+def test_recommend_takes_gigabytes_only(database, capsys, target, said):
+    assert main(["recommend", "published/moonlight-16b", "--target-gb", target, "--db", database]) == 2
+    assert said in capsys.readouterr().err
