@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.config.conf_dirs import search_folders
 from orchestrator.config.errors import UsageError
 from orchestrator.config.finish import finished
-from orchestrator.config.overrides import first_line, is_group, parsed
+from orchestrator.config.overrides import check_value, first_line, is_group, parsed
 from orchestrator.config.plain import Word, is_literal, with_values
 from orchestrator.config.typecheck import checked
+from orchestrator.config.yaml_times import read_times_as_text
 
 if TYPE_CHECKING:
     from hydra._internal.hydra import Hydra
@@ -71,10 +74,17 @@ class Composer:
         Raises:
             UsageError: as `raw`.
         """
-        with _one_line():
-            texts = [override.input_line or "" for override in parsed(overrides, self.loader)]
-            config = self._composed(texts, with_hydra=False)
-        return _resolved(config)
+        words = parsed(overrides, self.loader)
+        texts = [override.input_line or "" for override in words]
+        try:
+            with _one_line():
+                config = self._composed(texts, with_hydra=False)
+            return _resolved(config)
+        except UsageError as error:
+            for override in words:
+                if not is_group(override, self.loader):
+                    check_value(override)
+            raise _blamed(error, texts) from error
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The request: a plain, resolved, checked configuration. Requests of one composer share equal groups, so they
@@ -148,9 +158,16 @@ def _one_line() -> Iterator[None]:
 
     yaml_error: type[Exception] = importlib.import_module("yaml").YAMLError
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="provider=.* is not available", category=UserWarning)
+            yield
+    except UserWarning as warning:
+        where = str(warning).partition("path=")[2].partition(" is not available")[0]
+        raise UsageError(f"hydra.searchpath names {where}, and there is no such folder.") from None
     except (HydraException, OmegaConfBaseException, yaml_error) as error:
         raise UsageError(_sentence(error)) from error
+    except RecursionError as error:
+        raise UsageError("An interpolation leads back to itself.") from error
 
 
 @contextmanager
@@ -166,6 +183,7 @@ def composing(
     from hydra.core.global_hydra import GlobalHydra
 
     folders = search_folders(config_dir, working_dir or Path.cwd())
+    read_times_as_text()
     _register(folders)
     opened_before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
@@ -195,9 +213,23 @@ def compose(
         return composer.compose([word.input_line or "" for word in words])
 
 
+def _blamed(error: UsageError, overrides: Sequence[str]) -> UsageError:
+    """With the override that has an interpolation in front, where the message names none."""
+    said = str(error)
+    linked = [text for text in overrides if "${" in text]
+    if not linked or any(re.split("[=@]", text.lstrip("+"))[0] in said for text in linked):
+        return error
+    return UsageError(f"{linked[0]}: {said}")
+
+
 def _sentence(error: BaseException) -> str:
-    said = first_line(error)
+    said = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
     cause = error.__cause__ or error.__context__
+    setting = getattr(error, "full_key", None)
+    if said.startswith("Error merging override") and cause is not None:
+        said = f"{said.rstrip('.').replace('Error merging override', 'Cannot set', 1)}: {first_line(cause)}"
+    elif setting and str(setting) not in said:
+        return f"{setting}: {said.rstrip('.')}."
     if cause is not None and (not str(error) or said == type(error).__name__):
         said = first_line(cause)
     mark = getattr(error, "problem_mark", None)

@@ -36,8 +36,10 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
         ("trainer.memory_limit_gb", trainer["memory_limit_gb"]),
         ("trainer.stall_seconds", trainer["stall_seconds"]),
         ("trainer.time_limit", trainer["time_limit"]),
+        ("trainer.threads_per_rank", trainer.get("threads_per_rank")),
         ("training.train_iters", request["training"]["train_iters"]),
         ("study.repeats", request["study"]["repeats"]),
+        ("study.largest", request["study"]["largest"]),
         ("study.target_gb", request["study"]["target_gb"]),
         ("study.gpu_hours", request["study"]["gpu_hours"]),
         ("cluster.parallel_trials", request["cluster"]["parallel_trials"]),
@@ -52,15 +54,20 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
         raise UsageError(
             f"trainer.memory_limit_gb={limit:g} is more bytes than 64 bits can count; null means no limit."
         )
-    if request["cluster"]["retries"] < 0:
-        raise UsageError(f"cluster.retries must be zero or more, not {request['cluster']['retries']}.")
+    for setting, value in (
+        ("cluster.retries", request["cluster"]["retries"]),
+        ("trainer.learning_rate", trainer.get("learning_rate")),
+    ):
+        if value is not None and value < 0:
+            raise UsageError(f"{setting} must be zero or more, not {value:g}.")
+    _refuse_no_folder(request["results_dir"])
     if not request["study"]["name"].strip():
         raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
     return request
 
 
 def seconds(value: float | str | None, setting: str) -> float | None:
-    """A duration in seconds, from seconds, `90m`, `1.5h` or `1:30:00`.
+    """A duration in seconds, from seconds, `90m`, `1.5h`, `10:30` or `1:30:00`.
 
     Raises:
         UsageError: none of these.
@@ -70,11 +77,18 @@ def seconds(value: float | str | None, setting: str) -> float | None:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip())
     if match:
         return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]
-    match = re.fullmatch(r"(\d+):(\d{1,2}):(\d{1,2})", value.strip())
+    match = re.fullmatch(r"(?:(\d+):)?(\d+):(\d{1,2})", value.strip())
     if match:
-        hours, minutes, rest = (int(part) for part in match.groups())
+        hours, minutes, rest = (int(part or 0) for part in match.groups())
         return float(hours * 3600 + minutes * 60 + rest)
-    raise UsageError(f"{setting} must be seconds, or a time as 90m, 1.5h or 1:30:00, not {value!r}.")
+    raise UsageError(f"{setting} must be seconds, or a time as 90m, 1.5h, 10:30 or 1:30:00, not {value!r}.")
+
+
+def _refuse_no_folder(path: str) -> None:
+    if not path.strip():
+        raise UsageError("results_dir is empty: name a folder, for example results_dir=results.")
+    if "\0" in path:
+        raise UsageError(f"results_dir={path!r} is no name of a folder.")
 
 
 def _refuse_recipe(request: dict[str, Any]) -> None:

@@ -7,13 +7,14 @@ first crash, so the expansion is done here, with Hydra's own parser and in its o
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.errors import UsageError
-from orchestrator.config.names import names_of
-from orchestrator.config.overrides import first_line, parsed
+from orchestrator.config.names import flattened, names_of
+from orchestrator.config.overrides import parsed, swept_values
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -25,7 +26,8 @@ MOST_POINTS = 20_000
 OF_THE_COMMAND = ("study", "results_dir", "store", "dry_run", "strict", "hydra")
 """Groups and settings that belong to the whole command, so no candidate can have its own."""
 
-OF_THE_CLUSTER = ("cluster", "cluster.kind")
+OF_A_CANDIDATE = "cluster.environment"
+"""All that a candidate may have of its own of the cluster: jobs are made from the first one's."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Com
             whole = _with_candidate(point, candidate, number, overrides, composer)
             points.append(whole)
             requests.append(_composed_candidate(composer, whole, number))
+    _refuse_differences(requests)
     count = len(requests) * max(request["study"]["repeats"] for request in requests)
     if count > MOST_POINTS:
         raise UsageError(
@@ -87,7 +90,11 @@ def axis_points(overrides: Sequence[Override]) -> list[Point]:
     axes: dict[str, list[tuple[str, str]]] = {}
     for override in overrides:
         key = override.get_key_element()
-        values = _axis(override) if override.is_sweep_override() else [override.get_value_element_as_str()]
+        values = (
+            swept_values(override, MOST_POINTS)
+            if override.is_sweep_override()
+            else [override.get_value_element_as_str()]
+        )
         axes[key] = [(override.key_or_group, value) for value in values]
     count = 1
     for values_of_axis in axes.values():
@@ -99,21 +106,6 @@ def axis_points(overrides: Sequence[Override]) -> list[Point]:
         texts = tuple(f"{key}={value}" for key, (_, value) in zip(axes, choice, strict=True))
         points.append(Point(texts, dict(choice)))
     return points
-
-
-def _axis(override: Override) -> list[str]:
-    from hydra.errors import HydraException
-
-    written = override.input_line
-    if override.is_interval_sweep():
-        raise UsageError(f"{written}: an interval has no grid points; use range(start,stop,step) or choice(a,b,…).")
-    try:
-        values = list(itertools.islice(override.sweep_string_iterator(), MOST_POINTS + 1))
-    except (HydraException, ValueError, ArithmeticError) as error:
-        raise UsageError(f"{written}: {first_line(error)}.") from error
-    if not values:
-        raise UsageError(f"{written} has no values, so the grid is empty.")
-    return values
 
 
 def _check_axes(overrides: Sequence[Override], multirun: bool) -> None:
@@ -131,9 +123,36 @@ def _check_axes(overrides: Sequence[Override], multirun: bool) -> None:
             raise UsageError(
                 f"{written} is a sweep: add -m to run every value, or quote the value, as '{key}=\"…\"', if it is one."
             )
-        if key.split(".")[0].split("/")[0] in OF_THE_COMMAND or key in OF_THE_CLUSTER:
+        if _is_of_the_command(key):
             raise UsageError(f"{key} cannot be swept: it is one for the whole command. Run the command once for each.")
         swept[key] = written
+
+
+def _is_of_the_command(key: str) -> bool:
+    group = re.split(r"[./@]", key)[0]
+    if group == "cluster":
+        return key != OF_A_CANDIDATE and not key.startswith(f"{OF_A_CANDIDATE}.")
+    return group in OF_THE_COMMAND
+
+
+def _refuse_differences(requests: Sequence[Mapping[str, Any]]) -> None:
+    """A file that is swept may set anything, also what is one for the whole command."""
+    first = _of_the_command(requests[0])
+    for request in requests:
+        other = _of_the_command(request)
+        if other != first:
+            ours, theirs = flattened(first), flattened(other)
+            key = next(key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key))
+            raise UsageError(
+                f"{key} is {ours.get(key)} in one candidate and {theirs.get(key)} in another, and it is one for the "
+                "whole command. Run the command once for each."
+            )
+
+
+def _of_the_command(request: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: request[key] for key in OF_THE_COMMAND if key in request}
+    cluster = {key: value for key, value in request["cluster"].items() if key != "environment"}
+    return found | {"cluster": cluster}
 
 
 def _sweeper_params(composer: Composer, multirun: bool) -> list[str]:
@@ -163,7 +182,7 @@ def _with_candidate(
             raise UsageError(
                 f"{where} sets {key}, and so does {on_the_command_line[key]} on the command line: one would be lost."
             )
-        if key.split(".")[0].split("/")[0] in OF_THE_COMMAND or key in OF_THE_CLUSTER:
+        if _is_of_the_command(key):
             raise UsageError(f"{where}: {key} is one for the whole command, so a candidate cannot set it.")
     texts = tuple(override.input_line or "" for override in overrides)
     settings = {override.key_or_group: override.get_value_element_as_str() for override in overrides}

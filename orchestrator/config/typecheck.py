@@ -53,6 +53,19 @@ def settings() -> list[str]:
     return sorted(set(_paths(Request, "")))
 
 
+def check_shape(path: str, value: Any) -> None:
+    """Refuse a list or a dictionary where a setting is something else, and the other way round.
+
+    Raises:
+        UsageError: with what the setting takes.
+    """
+    options = as_alternatives(type_at(path))
+    if Any not in options and not any(_shape(option) is _shape_of(value) for option in options if option is not _NONE):
+        if value is None and _NONE in options:
+            return
+        raise UsageError(f"{path} must be {_described(options)}, not {_shown(value)}.{_hint(options, value, path)}")
+
+
 def nearest_setting(path: str) -> str | None:
     """The setting that a misspelt path most likely means: the same name in another group, or the most alike."""
     known = settings()
@@ -114,6 +127,20 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 _HINTS: dict[type[Any], dict[str, Any]] = {}
+
+
+_NONE = type(None)
+
+
+def _shape(option: Any) -> type:
+    origin = typing.get_origin(option)
+    if origin is dict or dataclasses.is_dataclass(option):
+        return dict
+    return list if origin in (list, tuple) else str
+
+
+def _shape_of(value: Any) -> type:
+    return dict if isinstance(value, dict) else list if isinstance(value, (list, tuple)) else str
 
 
 def _checked_group(
@@ -180,7 +207,7 @@ def _variant_of(kind: Any, where: str, value: Any) -> Any:
     for group, key, variants in (("trainer", "name", TRAINERS), ("cluster", "kind", CLUSTERS)):
         if where == group and isinstance(value, dict):
             name = value.get(key, UNSET)
-            if name not in variants:
+            if not isinstance(name, str) or name not in variants:
                 said = f"{where}.{key} is {_shown(name)}" if name != UNSET else f"{where}.{key} is not set"
                 raise UsageError(f"{said}; it must be one of {', '.join(variants)}.")
             return variants[name]
@@ -227,7 +254,8 @@ def _as_option(option: Any, value: Any, where: str) -> tuple[bool, Any]:
         kinds = typing.get_args(option)
         if not isinstance(value, (list, tuple)) or len(value) != len(kinds):
             return False, None
-        return True, [_checked_value(inner, item, where) for inner, item in zip(kinds, value, strict=True)]
+        items = enumerate(zip(kinds, value, strict=True))
+        return True, [_checked_value(inner, item, f"{where}[{index}]") for index, (inner, item) in items]
     if origin is dict:
         if not isinstance(value, dict):
             return False, None
@@ -260,6 +288,9 @@ def _described(options: tuple[Any, ...]) -> str:
             words.append(f"a list of {len(typing.get_args(option))} integers")
         elif origin is list:
             words.append("a list")
+        elif dataclasses.is_dataclass(option):
+            if "a group of settings" not in words:
+                words.append("a group of settings")
         else:
             words.append(_NAMES.get(origin or option, str(option)))
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
@@ -280,8 +311,8 @@ def _hint(options: tuple[Any, ...], value: Any, where: str) -> str:
         match = nearest(value, words)
         if match is not None:
             return f" Did you mean {match}?"
-        if any(typing.get_origin(option) is list for option in options):
-            return f" Write {where}=[{value}]."
+        if any(typing.get_origin(option) is list for option in options) and "[" not in where:
+            return f" Write {where}={value}, without quotes." if value[:1] == "[" else f" Write {where}=[{value}]."
     if isinstance(value, (bool, float)) and str in options:
         return " Quote it, so that it stays the text that you wrote."
     return ""

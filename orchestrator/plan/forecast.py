@@ -48,7 +48,7 @@ def forecast(entry: PlannedTrial) -> Forecast:
     try:
         job = read_job(entry.request, entry.effective).job
         memory = range_of(job, predict_memory(job))
-    except CannotPredictError:
+    except (CannotPredictError, ArithmeticError):  # sizes of zero, which no rule knows of
         return Forecast(None, _hours(entry.request, entry.world_size, None))
     return Forecast(memory, _hours(entry.request, entry.world_size, job))
 

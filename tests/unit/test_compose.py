@@ -120,7 +120,10 @@ def test_an_unknown_word_without_likeness_lists_what_there_is() -> None:
         (f"trainer.time_limit={'9' * 400}m", "trainer.time_limit must be a finite number"),
         ("training.train_iters=99999999999999999999999999", "training.train_iters must be a whole number of 64 bits"),
         ("training.seed=-99999999999999999999999999", "training.seed must be a whole number of 64 bits"),
-        ("training.steady_window=[1,99999999999999999999999999]", "training.steady_window must be a whole number of"),
+        (
+            "training.steady_window=[1,99999999999999999999999999]",
+            "training.steady_window[1] must be a whole number of",
+        ),
         ("cluster.retries=-1", "cluster.retries must be zero or more"),
         ("study.name=' '", "study.name is empty"),
         ("trainer.time_limit=soon", "1:30:00"),

@@ -182,12 +182,12 @@ def test_a_rejected_candidate_does_not_swallow_a_later_valid_one_of_the_same_ide
 
 
 def bridge(**model: Any) -> Candidate:
-    settings = {"name": "bridge", "recipe": "a.recipe", "overrides": {}}
+    settings = {"name": "bridge", "overrides": {}}
     word = "recipe"
     request = copy.deepcopy(REQUEST) | {
         "recompute_modules": ["mlp"],
         "trainer": settings,
-        "model": {"name": word, **model},
+        "model": {"name": word, "recipe": "a.recipe", **model},
         "parallelism": dict.fromkeys(REQUEST["parallelism"], word),
         "precision": {"params_dtype": word},
         "training": {"seq_length": word, "micro_batch_size": word, "global_batch_size": word, "train_iters": 20},

@@ -90,6 +90,7 @@ def test_cost_is_ranks_and_time_at_most_or_says_that_no_limit_is_set() -> None:
     assert "trainer.time_limit is not set" in cost_lines(make_plan("s", [candidate("a", [])], known={}))[0]
     recipe = copy.deepcopy(asked[0].request) | {"trainer": {"name": "bridge", "time_limit": 60.0}}
     recipe["parallelism"]["world_size"] = "recipe"
+    recipe["model"]["recipe"] = "a.recipe"
     (cost,) = costs(make_plan("s", [Candidate("r", recipe)], known={}))
     assert (cost.ranks, cost.rank_hours) == (None, None)
 
@@ -151,7 +152,7 @@ def test_no_scripts_are_made_up_for_other_clusters_or_unknown_ranks(tmp_path: Pa
 
 def test_what_would_run_says_what_it_should_need() -> None:
     effective = json.loads((DATA / "h200_recorded_moonlight16L.jsonl").read_text().splitlines()[0])["effective"]
-    request = copy.deepcopy(REQUEST) | {"model": {}, "precision": {}, "trainer": {"name": "bridge"}}
+    request = copy.deepcopy(REQUEST) | {"model": {"recipe": "a.recipe"}, "precision": {}, "trainer": {"name": "bridge"}}
     request["parallelism"] = {"world_size": 1}
     request["training"] = {"train_iters": 10, "steady_window": [6, 10]}
     plan = make_plan(
@@ -167,7 +168,7 @@ def test_what_would_run_says_what_it_should_need() -> None:
 
 
 def test_a_recipe_that_nobody_could_ask_has_hours_in_a_wide_range_and_no_memory() -> None:
-    request = copy.deepcopy(REQUEST) | {"model": {}, "trainer": {"name": "bridge"}}
+    request = copy.deepcopy(REQUEST) | {"model": {"recipe": "a.recipe"}, "trainer": {"name": "bridge"}}
     plan = make_plan("r", [Candidate("control", request)], known={})
     told = as_json(plan, predicted=forecasts(plan))
     assert told["trials"][0]["predicted_bytes"] is None

@@ -192,7 +192,12 @@ def test_what_is_invalid_is_refused_with_the_setting_and_a_fix(changes: dict[str
     assert fix in finding.message
 
 
-BRIDGE = {"trainer.name": "bridge", "model.transformer_impl": "transformer_engine", "model.attention_backend": "auto"}
+BRIDGE = {
+    "trainer.name": "bridge",
+    "model.recipe": "a.recipe",
+    "model.transformer_impl": "transformer_engine",
+    "model.attention_backend": "auto",
+}
 
 
 @pytest.mark.parametrize(

@@ -188,10 +188,12 @@ def _quantized_padding(subject: Subject) -> str | None:
     asked = subject["moe_router_padding_for_fp8"] or (newer and subject["moe_router_padding_for_quantization"])
     if not asked:
         return None
+    name = "fp8" if subject["moe_router_padding_for_fp8"] else "quantization"
+    named = f"model.moe_router_padding_for_{name}=true"
     if subject["fp8"] is None and not (newer and subject["fp4"] is not None):
-        return "model.moe_router_padding_for_fp8=true needs a quantized format: set precision.fp8, or set it to false"
+        return f"{named} needs a quantized format: set precision.fp8, or set it to false"
     if subject["moe_token_dispatcher_type"] in ("allgather", "alltoall_seq"):
-        return "model.moe_router_padding_for_fp8=true needs model.moe_token_dispatcher_type=alltoall or flex"
+        return f"{named} needs model.moe_token_dispatcher_type=alltoall or flex"
     return None
 
 

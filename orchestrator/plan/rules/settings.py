@@ -33,6 +33,28 @@ def _below_one(subject: Subject) -> str | None:
     return None
 
 
+def _dropout(subject: Subject) -> str | None:
+    for name in ("attention_dropout", "hidden_dropout"):
+        value = subject.given.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value <= 1:
+            return f"{spelling(name)} is {value}, but it is a probability: give 0 to 1"
+    return None
+
+
+def _no_recipe(subject: Subject) -> str | None:
+    if subject.trainer != "bridge":
+        return None
+    name = subject.given.get("recipe")
+    if name is None or not str(name).strip():
+        return (
+            "model.recipe names no recipe, and trainer=bridge runs one: choose a model that has one, for example "
+            "model=llama3_70b, or set model.recipe to the dotted name of yours"
+        )
+    if all(part.isidentifier() for part in str(name).split(".")) and "." in str(name):
+        return None
+    return f"model.recipe={name} must be the dotted name of a function, for example my_recipes.small_config"
+
+
 def _shown(value: Any) -> str:
     text = "null" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -55,9 +77,25 @@ _SIZES = (
     "num_attention_heads",
     "num_query_groups",
     "num_moe_experts",
+    "ffn_hidden_size",
+    "kv_channels",
+    "vocab_size",
+    "make_vocab_size_divisible_by",
+    "moe_ffn_hidden_size",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "mamba_state_dim",
+    "mamba_head_dim",
+    "mamba_num_groups",
+    "mamba_num_heads",
 )
 
 RULES = (
     Rule("wrong-type", Kind.INVALID, Judge.RUN, "TransformerConfig, ModelParallelConfig: field types", _wrong_type),
     Rule("below-one", Kind.INVALID, Judge.RUN, "parallel_state.initialize_model_parallel: sizes", _below_one),
+    Rule("dropout-range", Kind.INVALID, Judge.RUN, "torch.nn.Dropout", _dropout),
+    Rule("recipe-missing", Kind.INVALID, Judge.RUN, "trial.bridge.recipe.build", _no_recipe),
 )

@@ -91,17 +91,19 @@ def _uneven(subject: Subject) -> str | None:
 def _accounted(subject: Subject) -> str | None:
     if subject["pipeline_model_parallel_layout"] is not None or _any(subject, _ENDS) or not _any(subject, _ACCOUNTS):
         return None
-    layers = subject.integer("num_layers") + sum(bool(subject[name]) for name in _ACCOUNTS)
+    named = [name for name in _ACCOUNTS if subject[name]]
+    layers = subject.integer("num_layers") + len(named)
+    counted = " and ".join(f"model.{name}" for name in named)
     pp, vpp = subject.positive("pipeline_model_parallel_size"), subject["virtual_pipeline_model_parallel_size"]
     if layers % pp:
         return (
-            f"{layers} layers, embedding and loss counted as asked, are no multiple of parallelism.pp={pp}: nearest "
-            f"pp {near(pp, divisors(max(1, layers)))}"
+            f"{layers} layers, counted with {counted}, are no multiple of parallelism.pp={pp}: nearest pp "
+            f"{near(pp, divisors(max(1, layers)))}, or change model.num_layers"
         )
     if vpp is not None and layers // pp % vpp:
         return (
-            f"the {layers // pp} layers of a stage, embedding and loss counted, are no multiple of "
-            f"parallelism.vpp={vpp}"
+            f"the {layers // pp} layers of a stage, counted with {counted}, are no multiple of "
+            f"parallelism.vpp={vpp}: nearest vpp {near(vpp, divisors(max(1, layers // pp)))}"
         )
     return None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.trial.mcore_cpu.request import RejectedError, Request
+from orchestrator.trial.mcore_cpu.sizes import is_count, size_problems
 from orchestrator.vocabulary import Stage
 
 
@@ -31,6 +32,7 @@ LIMITS = (
     Limit("mamba_num_heads", (None,), "the Mamba kernels, which are CUDA only"),
     Limit("experimental_attention_variant", (None,), "the kernels of that attention, which are CUDA only"),
     Limit("attention_backend", ("auto", "unfused", "local", None), f"{_TE}: here attention is unfused"),
+    Limit("transformer_impl", ("local", None), f"{_TE}: here layers are Megatron Core's own"),
     Limit("apply_rope_fusion", (False, None), _FUSED),
     Limit("masked_softmax_fusion", (False, None), _FUSED),
     Limit("gradient_accumulation_fusion", (False, None), _FUSED),
@@ -81,6 +83,7 @@ def check_modules(modules: Sequence[str] | None, allowed: Sequence[str], version
 
 def _problems(request: Request) -> Iterator[str]:
     yield from _device_problems(request)
+    yield from size_problems(request)
     yield from _layout_problems(request)
     yield from _training_problems(request)
     yield from _recompute_problems(request)
@@ -112,9 +115,10 @@ def _device_problems(request: Request) -> Iterator[str]:
 
 def _layout_problems(request: Request) -> Iterator[str]:
     layout, world = request.parallelism, request.world_size
-    for name in ("tp", "pp", "cp", "ep"):
-        if getattr(layout, name) < 1:
-            yield f"parallelism.{name}={getattr(layout, name)} must be 1 or more"
+    for name in ("tp", "pp", "vpp", "cp", "ep", "etp"):
+        value = getattr(layout, name)
+        if value is not None and not is_count(value):
+            yield f"parallelism.{name}={value} must be a whole number above zero"
     if layout.cp > 1:
         yield f"parallelism.cp={layout.cp} needs the attention of {_TE}: use cp=1, or trainer=bridge"
     model = layout.tp * layout.pp * layout.cp
@@ -182,8 +186,10 @@ def _training_problems(request: Request) -> Iterator[str]:
     training, layout = request.training, request.parallelism
     for name in ("seq_length", "micro_batch_size", "global_batch_size", "train_iters"):
         value = getattr(training, name)
-        if not isinstance(value, int) or value < 1:
+        if not is_count(value):
             yield f"training.{name}={value} must be a whole number above zero"
+    if not isinstance(training.resident_tokens, int) or training.resident_tokens < 0:
+        yield f"training.resident_tokens={training.resident_tokens} must be a whole number, 0 for none"
     one_pass = training.micro_batch_size * request.data_parallel
     if training.global_batch_size % one_pass:
         yield (
@@ -208,6 +214,8 @@ def _recompute_problems(request: Request) -> Iterator[str]:
     recompute = request.recompute
     if recompute.granularity not in (None, "selective", "full"):
         yield f"recompute_granularity={recompute.granularity} is none of selective, full and null"
+    if recompute.num_layers is not None and not is_count(recompute.num_layers):
+        yield f"recompute_num_layers={recompute.num_layers} must be a whole number above zero, or null"
     uniform = recompute.granularity == "full" and recompute.method == "uniform"
     if uniform and request.transformer.get("mtp_num_layers") and recompute.num_layers != 1:
         yield (
@@ -236,7 +244,14 @@ def _fault_problems(request: Request) -> Iterator[str]:
         yield f"trainer.fault.stage={fault.stage} is not a stage"
     if fault.kind == "not_finite" and fault.stage not in _GRADIENT_STAGES:
         yield f"trainer.fault: a gradient can only become NaN in {', '.join(_GRADIENT_STAGES)}, not in {fault.stage}"
-    if not 0 <= fault.rank < request.world_size:
+    for name, lowest in (("rank", 0), ("iteration", 0), ("entry", 1), ("allocation", 1)):
+        value = getattr(fault, name)
+        if value is not None and (not isinstance(value, int) or value < lowest):
+            yield f"trainer.fault.{name}={value} must be a whole number from {lowest} on"
+    seconds: Any = fault.seconds
+    if not isinstance(seconds, (int, float)):
+        yield f"trainer.fault.seconds={seconds} is no number of seconds"
+    if fault.rank >= request.world_size:
         yield f"trainer.fault.rank={fault.rank} is not one of the {request.world_size} ranks"
 
 
