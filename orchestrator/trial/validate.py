@@ -44,7 +44,7 @@ def verdicts(questions: TextIO) -> Iterator[dict[str, Any]]:
             question = json.loads(line)
             identity = question["id"]
             answer = verdict(question["trainer"], question["config"], question.get("world_size"))
-        except (ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one candidate, the next one gets its answer
             traceback.print_exc()
             answer = _refused(f"not a question that can be answered: {type(error).__name__}: {error}")
         yield {"id": identity, **answer, "software": found}

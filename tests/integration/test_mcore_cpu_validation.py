@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("megatron.core", reason="the cpu extra is not installed")
 
-from mcore_settings import config
+from mcore_settings import GROUPED, config
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("mcore_cpu_faults")]
 
@@ -34,6 +34,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fp8": (("precision.fp8=hybrid",), ("precision.fp8=hybrid", "Transformer Engine")),
     "cuda graphs": (("model.cuda_graph_impl=local",), ("model.cuda_graph_impl=local", "CUDA graphs")),
     "mamba": (("model.is_hybrid_model=true",), ("model.is_hybrid_model=True", "Mamba")),
+    "gated delta net": (
+        ("model.experimental_attention_variant=gated_delta_net",),
+        ("model.experimental_attention_variant=gated_delta_net", "CUDA only", "trainer=bridge"),
+    ),
     "fused attention": (("model.attention_backend=flash",), ("model.attention_backend=flash", "unfused")),
     "experts without sequence parallel": (
         ("parallelism=single", "parallelism.tp=2", "parallelism.world_size=2"),
@@ -58,6 +62,26 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "full without a method": (("recompute_granularity=full",), ("recompute_method",)),
     "activation": (("model.activation_func=sulu",), ("model.activation_func=sulu", "silu")),
     "fault": (("trainer.fault={stage:forwards,kind:oom}",), ("trainer.fault.stage=forwards",)),
+    "fault without a stage": (("trainer.fault={kind:oom}",), ("trainer.fault", "stage")),
+    "fault of a rank that is no number": (
+        ("trainer.fault={stage:forward,kind:oom,rank:a}",),
+        ("trainer.fault.rank=a", "whole number"),
+    ),
+    "no expert tensor parallelism": (("parallelism.etp=0",), ("parallelism.etp=0", "above zero")),
+    "no virtual stage": (("parallelism.vpp=0",), ("parallelism.vpp=0", "above zero")),
+    "no heads": (("model.num_attention_heads=0",), ("model.num_attention_heads=0", "above zero")),
+    "no vocabulary": (("model.vocab_size=0",), ("model.vocab_size=0", "above zero")),
+    "more experts chosen than there are": (
+        ("model.moe_router_topk=5",),
+        ("model.moe_router_topk=5", "model.num_moe_experts=4"),
+    ),
+    "experts never": (("model.moe_layer_freq=0",), ("model.moe_layer_freq=0",)),
+    "odd rotary dimension": (("model.qk_pos_emb_head_dim=15",), ("model.qk_pos_emb_head_dim=15", "even")),
+    "grouped experts with a bias": (
+        ("model.add_bias_linear=true", GROUPED),
+        ("model.add_bias_linear=true", "model.moe_grouped_gemm=true"),
+    ),
+    "no layers to replay": (("recompute=full_block", "recompute_num_layers=0"), ("recompute_num_layers=0",)),
 }
 
 
@@ -91,6 +115,8 @@ def test_what_cannot_work_is_refused_with_the_setting_and_what_would(
     assert answer["ok"] is False
     for words in REFUSED[name][1]:
         assert words in answer["message"]
+    assert "\n" not in answer["message"]
+    assert "not a question" not in answer["message"]
 
 
 def test_thousands_are_answered_by_one_process() -> None:
@@ -115,6 +141,12 @@ def test_a_line_that_is_no_question_is_answered_and_the_next_one_too() -> None:
     first, second = map(json.loads, ended.stdout.splitlines())
     assert (first["id"], first["ok"]) == (None, False)
     assert (second["id"], second["ok"]) == ("next", True)
+
+
+def test_what_nobody_foresaw_costs_only_its_own_candidate() -> None:
+    asked = config()
+    found = ask({"broken": {**asked, "trainer": {"fault": 5}}, "next": asked})
+    assert [found[name]["ok"] for name in ("broken", "next")] == [False, True]
 
 
 def test_of_a_recipe_only_the_four_settings_are_checked() -> None:
