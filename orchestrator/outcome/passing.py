@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.outcome.evidence import Evidence
-from orchestrator.records.rank import RankRecord
+from orchestrator.records.rank import IterationRecord, RankRecord
 from orchestrator.vocabulary import Cause, Stage
 
 
@@ -50,24 +50,39 @@ def last_completed(record: RankRecord) -> int:
 
 
 def _bad_numbers(evidence: Evidence) -> Iterator[Shortfall]:
-    """Losses that are not finite, then iterations that were skipped; the earliest of each."""
+    """Losses or norms that are not finite, then iterations that were skipped; the earliest of each."""
     last = evidence.steady_window[1]
-    rows = sorted(
-        ((row, record) for record in evidence.ranks.values() for row in record.iterations if row.number <= last),
-        key=lambda pair: (pair[0].number, pair[1].rank),
-    )
-    for row, record in rows:
-        if row.nan or (row.loss is not None and not math.isfinite(row.loss)):
-            line = f"rank {record.rank}: the loss of iteration {row.number} is {row.loss}"
-            yield Shortfall(Cause.NON_FINITE, Stage.FORWARD, "pass.loss-not-finite", line, record.rank, row.number - 1)
-            break
-    for row, record in rows:
-        if row.skipped:
-            line = f"rank {record.rank}: the optimizer skipped iteration {row.number}"
-            yield Shortfall(
-                Cause.SKIPPED_STEPS, Stage.OPTIMIZER_STEP, "pass.iteration-skipped", line, record.rank, row.number - 1
-            )
-            break
+    rows = [(record.rank, row) for record in evidence.ranks.values() for row in record.iterations if row.number <= last]
+    found = _earliest((rank, row) for rank, row in rows if row.nan or not _finite(row.loss))
+    if found is not None:
+        rank, row, said = found
+        what, value = ("gradient norm", row.grad_norm) if _finite(row.loss) else ("loss", row.loss)
+        line = f"{said}: the {what} of iteration {row.number} is {value}"
+        yield Shortfall(Cause.NON_FINITE, Stage.FORWARD, "pass.loss-not-finite", line, rank, row.number - 1)
+    found = _earliest((rank, row) for rank, row in rows if row.skipped)
+    if found is not None:
+        rank, row, said = found
+        line = f"{said}: the optimizer skipped iteration {row.number}"
+        yield Shortfall(Cause.SKIPPED_STEPS, Stage.OPTIMIZER_STEP, "pass.iteration-skipped", line, rank, row.number - 1)
+
+
+def _earliest(rows: Iterable[tuple[int, IterationRecord]]) -> tuple[int | None, IterationRecord, str] | None:
+    """The rank of the first of bad rows, the row, and its ranks in words.
+
+    No rank where several have it: a norm is a sum over ranks, and which of them spoilt it is not to be seen.
+    """
+    rows = sorted(rows, key=lambda pair: (pair[1].number, pair[0]))
+    if not rows:
+        return None
+    first = rows[0][1]
+    ranks = [rank for rank, row in rows if row.number == first.number]
+    if len(ranks) == 1:
+        return ranks[0], first, f"rank {ranks[0]}"
+    return None, first, f"{len(ranks)} ranks"
+
+
+def _finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)
 
 
 def _unfinished(record: RankRecord, last: int) -> Iterator[Shortfall]:

@@ -17,7 +17,11 @@ class RecordRule:
 
 RECORD_RULES = (
     RecordRule("pass.measured", "every rank measured the whole window", "2 of 2 ranks completed iterations 1 to 20"),
-    RecordRule("pass.loss-not-finite", "a loss or gradient norm that is NaN or infinite", "rank 1: the loss of iteration 7 is nan"),
+    RecordRule(
+        "pass.loss-not-finite",
+        "a loss or gradient norm that is NaN or infinite",
+        "rank 1: the loss of iteration 7 is nan",
+    ),
     RecordRule("pass.iteration-skipped", "a step that was skipped", "rank 1: the optimizer skipped iteration 7"),
     RecordRule("pass.record-missing", "ranks without a record", "1 of 2 ranks left no record: 1"),
     RecordRule("pass.iteration-missing", "an iteration without a row", "iteration 20 of the 20 was not recorded"),
