@@ -129,6 +129,16 @@ def test_the_same_node_is_asked_again_when_its_image_or_pins_change_and_not_for_
     assert RecipeNode.of(compose(["cluster=local"]), tmp_path) is None
 
 
+def test_a_secret_in_a_setup_line_is_refused_before_a_recipe_is_asked(tmp_path: Path) -> None:
+    node = RecipeNode.of(
+        compose(["cluster=slurm", "cluster.setup=['export HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz012345']"]), tmp_path
+    )
+    assert node is not None
+    with pytest.raises(UsageError, match="holds a secret"):
+        node.ask("", "some.module", 1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_step_that_fails_is_told_of_in_the_words_that_matter() -> None:
     started = "srun: job 7 queued and waiting for resources\nsrun: job 7 has been allocated resources\n"
     ended = "srun: error: node1: task 0: Exited with exit code 1\n"

@@ -17,6 +17,7 @@ from orchestrator.config.errors import UsageError
 from orchestrator.dispatch.attempt import JOB_TIME_LIMIT
 from orchestrator.dispatch.package import package_digest, rank_package
 from orchestrator.dispatch.revisions import pins_of, prepare
+from orchestrator.dispatch.secrecy import refuse_secrets
 from orchestrator.dispatch.slurm import tied
 from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of
@@ -75,13 +76,15 @@ class RecipeNode:
         """Run the module on one node, on these lines; waits for the node.
 
         Raises:
-            UsageError: a pinned revision is not there, a setting of the cluster cannot work, or no allocation is held.
+            UsageError: a pinned revision is not there, a setting of the cluster cannot work or holds a secret, or no
+                allocation is held.
             EnvironmentFailure: git or the installation fails.
         """
         if not self.may_start:
             return Ended("", "a node must be asked what the recipe means, and a dry run starts nothing")
         request = json.loads(self.request)
         cluster = cluster_of(request["cluster"])
+        refuse_secrets(request)
         check_cluster(cluster, self.results_dir)
         held = cluster.kind == "here"
         if held and not os.environ.get("SLURM_JOB_ID"):
