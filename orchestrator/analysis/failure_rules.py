@@ -187,8 +187,13 @@ def _fragmentation_of_several(seen: Sequence[tuple[Subject, Seen]]) -> Seen:
 
 
 def _gap_sizes(subject: Subject) -> tuple[int, int] | None:
-    """Allocated and reserved bytes; None where one of them is not known."""
-    allocated, reserved = subject.row.peak.allocated if subject.row.peak else None, subject.row.reserved
+    """Allocated and reserved bytes of the run that reserved most; None where one of them is not known."""
+    known = [
+        (run.reserved, run.peak.allocated)
+        for run in subject.line.runs
+        if run.reserved is not None and run.peak is not None and run.peak.allocated is not None
+    ]
+    reserved, allocated = max(known, default=(None, None))
     return None if allocated is None or reserved is None else (allocated, reserved)
 
 

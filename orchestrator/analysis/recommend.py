@@ -134,7 +134,7 @@ def _by_chance(chosen: Line, less: Line, alike: Alike) -> str:
     much = "nothing" if _amount(less) == (0, 0) else "less"
     slower = (less.step_ms or 0.0) - (chosen.step_ms or 0.0)
     return (
-        f"This choice over {less.text} is chance: {less.text} recomputes {much}, fits too, and its step is only "
+        f"This choice over {less.text} is chance: {less.text} recomputes {much}, fits too, and its step is "
         f"{slower:.2f} ms longer, inside the noise of ±{alike.band:.2%}. The rule takes the smallest mean step time; "
         f"to take {less.text} instead: {our_overrides(less.candidate) or 'leave the recipe as it is'}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from orchestrator.analysis.recommend import Recommendation
@@ -84,14 +85,25 @@ def _text(answer: Recommendation) -> list[str]:
             f"  {plain(option.name)}: {format_bytes(option.peak)}, {option.step_ms or 0:.2f} ms"
             for option in answer.pick.pareto
         ]
-    if answer.python:
-        lines += ["for a recipe:", *(f"  {plain(line)}" for line in answer.python)]
-        lines += ["for the command line of Bridge's scripts:", f"  {plain(answer.bridge)}"]
-        lines += ["for this program:", f"  {plain(answer.ours)}"]
+    lines += _settings(answer.python, answer.bridge, answer.ours)
     if answer.instead is not None and answer.instead.python:
-        lines.append(f"for {plain(answer.instead.name)} instead, which the noise does not tell from it:")
-        lines += [f"  {plain(line)}" for line in (*answer.instead.python, answer.instead.bridge, answer.instead.ours)]
+        lines.append(f"or {plain(answer.instead.name)}, which recomputes less and is not measurably slower:")
+        lines += _settings(answer.instead.python, answer.instead.bridge, answer.instead.ours)
     return lines
+
+
+def _settings(python: Sequence[str], bridge: str, ours: str) -> list[str]:
+    """What to paste, by where; nothing of a candidate that leaves its settings to a recipe."""
+    if not python:
+        return []
+    return [
+        "for a recipe:",
+        *(f"  {plain(line)}" for line in python),
+        "for the command line of Bridge's scripts:",
+        f"  {plain(bridge)}",
+        "for this program:",
+        f"  {plain(ours)}",
+    ]
 
 
 def _figures(option: Any) -> dict[str, Any]:
