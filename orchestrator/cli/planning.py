@@ -13,6 +13,7 @@ from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
 from orchestrator.plan.modes import expand_mode
+from orchestrator.select.modes import ESCALATE
 
 if TYPE_CHECKING:
     from orchestrator.plan.candidate import Candidate
@@ -111,6 +112,7 @@ def plan_of(asked: Asked, store: Store | None, judged: Judged) -> Plan:
         fingerprint=validation.software,
         revision=validation.revision,
         notes=validation.notes,
+        searched=asked.request["study"]["mode"] == ESCALATE,
     )
 
 

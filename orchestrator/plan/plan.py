@@ -69,6 +69,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     """What holds for the whole plan: which revision judged it, or why none could."""
     software: Mapping[str, Any] = field(default_factory=dict)
+    searched: bool = False
+    """Whether the driver decides, trial by trial, which of the new ones run."""
 
     def of(self, *statuses: Status) -> tuple[PlannedTrial, ...]:
         """The entries with one of these statuses, in order."""
@@ -121,6 +123,7 @@ def make_plan(
     fingerprint: Mapping[str, Any] | None = None,
     revision: Revision | None = None,
     notes: Sequence[str] = (),
+    searched: bool = False,
 ) -> Plan:
     """Decide about every candidate.
 
@@ -159,7 +162,9 @@ def make_plan(
                 settled = _look_up(entry, known, before, active or {})
             if repeat == 0 or settled.status in (Status.NEW, Status.KNOWN):
                 entries.append(settled)
-    return Plan(study, tuple(entries), strict=strict, notes=tuple(notes), software=dict(fingerprint or {}))
+    return Plan(
+        study, tuple(entries), strict=strict, notes=tuple(notes), software=dict(fingerprint or {}), searched=searched
+    )
 
 
 def _judge(

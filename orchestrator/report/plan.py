@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.plan.candidate import group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.forecast import Forecast, total_hours
-from orchestrator.plan.plan import Plan, PlannedTrial, Status
+from orchestrator.plan.plan import ACTIVE_RULE, VALIDATOR_RULE, Plan, PlannedTrial, Status
 from orchestrator.predict.hours import Hours
 from orchestrator.predict.verdict import Range
 from orchestrator.report.text import counted, plain
@@ -19,6 +19,7 @@ MOST_LISTED = 40
 """Trials that are listed one a line; a longer list is summarised by shape."""
 
 _MOST_NAMES = 6
+_MOST_LETTERS = 160
 _MOST_SCRIPTS = 3
 _WARNINGS = (Kind.NO_EFFECT, Kind.RISKY, Kind.DIFFERS)
 _WORDS = (
@@ -51,6 +52,8 @@ class Cost:
 def summary_line(plan: Plan) -> str:
     """How many trials there are of each kind."""
     counts = [f"{plan.count(status)} {word}" for status, word in _WORDS if plan.count(status) or status is Status.NEW]
+    if plan.searched and plan.new:
+        counts[0] = f"up to {counts[0]}, as a search decides one by one"
     opened = sum(_is_open(entry) for entry in plan.new)
     if opened:
         counts.append(f"{opened} of those to run not fully judged here")
@@ -69,14 +72,15 @@ def detail_lines(plan: Plan) -> list[str]:
     known = [f"{plain(entry.name)} ({plain(entry.label or 'running')})" for entry in plan.known]
     if known:
         lines.append(f"known already ({len(known)}): {_cut(known)}")
-    for message, entries in _by_message(plan.duplicates).items():
-        lines.append(f"duplicate ({len(entries)}): {_names(entries)}: {message}")
-    for finding, entries in _findings(plan, _WARNINGS).items():
-        lines.append(f"warning ({finding.kind}, {finding.rule}): {_names(entries)}: {plain(finding.message)}")
-    for finding, entries in _findings(plan, (Kind.OPEN,)).items():
-        lines.append(f"open: {_names(entries)}: {plain(finding.message)}")
-    for finding, entries in _findings(plan, (Kind.NOTE,), (Status.NEW,)).items():
-        lines.append(f"note: {_names(entries)}: {plain(finding.message)}")
+    for _, found in _by_rule(plan.duplicates, (Kind.NOTE,)):
+        lines += _said(f"duplicate ({len(found)})", found)
+    to_run = plan.of(Status.NEW, Status.KNOWN)
+    for finding, found in _by_rule(to_run, _WARNINGS):
+        lines += _said(f"warning ({finding.kind}, {finding.rule})", found)
+    for _, found in _by_rule(to_run, (Kind.OPEN,)):
+        lines += _said("open", found)
+    for _, found in _by_rule(plan.new, (Kind.NOTE,)):
+        lines += _said("note", found)
     return lines + [f"note: {plain(note)}" for note in plan.notes]
 
 
@@ -84,25 +88,28 @@ def entry_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> 
     """Every trial with what would be done about it and what it should need; of a big plan, what would run by shape."""
     if len(plan.entries) > MOST_LISTED:
         return _shape_lines(plan)
+    run = _may_run(plan)
     width = max((len(plain(entry.name)) for entry in plan.entries), default=0)
     return [
-        f"  {entry.trial}  {plain(entry.name):<{width}}  {_fate(entry, predicted or {})}".rstrip()
+        f"  {entry.trial}  {plain(entry.name):<{width}}  {_fate(entry, predicted or {}, run)}".rstrip()
         for entry in plan.entries
     ]
 
 
 def cost_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> list[str]:
     """What running the new trials takes at most, in ranks or GPUs and time; and what is expected, where it is."""
-    return [*(f"would run {_cost(cost)}" for cost in costs(plan)), *hours_lines(predicted or {})]
+    run = "would run at most" if plan.searched else "would run"
+    return [*(f"{run} {_cost(cost)}" for cost in costs(plan)), *hours_lines(predicted or {}, searched=plan.searched)]
 
 
-def hours_lines(predicted: Mapping[str, Forecast]) -> list[str]:
+def hours_lines(predicted: Mapping[str, Forecast], *, searched: bool = False) -> list[str]:
     """GPU-hours that are expected; nothing where no trial uses a GPU that can be counted."""
     hours = total_hours(predicted)
     if hours is None:
         return []
     range_ = f"{hours.expected:.3g} GPU-hours are expected ({hours.low:.3g} to {hours.high:.3g})"
-    return [f"{range_}, start-up included; controls that a job adds are not counted"]
+    whole = " if all of them run" if searched else ""
+    return [f"{range_}{whole}, start-up included; controls that a job adds are not counted"]
 
 
 def script_lines(scripts: Sequence[tuple[str, str]]) -> list[str]:
@@ -147,6 +154,7 @@ def as_json(
     return {
         "study": plan.study,
         "strict": plan.strict,
+        "searched": plan.searched,
         "counts": {str(status): plan.count(status) for status in Status}
         | {"candidates": sum(entry.repeat == 0 for entry in plan.entries), "open": sum(map(_is_open, plan.new))},
         "rejected_by": {
@@ -196,7 +204,12 @@ def _shape_lines(plan: Plan) -> list[str]:
     shapes: dict[int | None, list[PlannedTrial]] = {}
     for entry in plan.new:
         shapes.setdefault(entry.world_size, []).append(entry)
-    return [f"  to run {_ranks(ranks)}: {len(entries)} trials: {_names(entries)}" for ranks, entries in shapes.items()]
+    run = _may_run(plan)
+    return [f"  {run} {_ranks(ranks)}: {len(entries)} trials: {_names(entries)}" for ranks, entries in shapes.items()]
+
+
+def _may_run(plan: Plan) -> str:
+    return "may run" if plan.searched else "to run"
 
 
 def _cost(cost: Cost) -> str:
@@ -215,9 +228,9 @@ def _duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def _fate(entry: PlannedTrial, predicted: Mapping[str, Forecast]) -> str:
+def _fate(entry: PlannedTrial, predicted: Mapping[str, Forecast], run: str) -> str:
     if entry.status is Status.NEW:
-        return f"to run {_ranks(entry.world_size)}{_expected(predicted.get(entry.trial))}"
+        return f"{run} {_ranks(entry.world_size)}{_expected(predicted.get(entry.trial))}"
     if entry.status is Status.KNOWN:
         return f"known: {entry.label}" if entry.label else "running already"
     return str(entry.status)
@@ -241,23 +254,30 @@ def _is_open(entry: PlannedTrial) -> bool:
     return any(finding.kind is Kind.OPEN for finding in entry.findings)
 
 
-def _findings(
-    plan: Plan, kinds: Iterable[Kind], statuses: Iterable[Status] = (Status.NEW, Status.KNOWN)
-) -> Mapping[Finding, list[PlannedTrial]]:
-    found: dict[Finding, list[PlannedTrial]] = {}
-    for entry in plan.of(*statuses):
-        if entry.repeat == 0:
-            for finding in entry.findings:
-                if finding.kind in kinds and finding.rule != "already-running":
-                    found.setdefault(finding, []).append(entry)
-    return dict(list(found.items())[:MOST_LISTED])
-
-
-def _by_message(entries: Iterable[PlannedTrial]) -> dict[str, list[PlannedTrial]]:
-    found: dict[str, list[PlannedTrial]] = {}
+def _by_rule(
+    entries: Iterable[PlannedTrial], kinds: Iterable[Kind]
+) -> list[tuple[Finding, list[tuple[PlannedTrial, str]]]]:
+    """The findings of these kinds, each rule's together, with the first of them. The framework's own words stay apart:
+    they have one name for whatever it says."""
+    groups: dict[tuple[Kind, str, str], tuple[Finding, list[tuple[PlannedTrial, str]]]] = {}
     for entry in entries:
-        found.setdefault(plain(entry.findings[-1].message), []).append(entry)
-    return dict(list(found.items())[:MOST_LISTED])
+        if entry.repeat:
+            continue
+        for finding in entry.findings:
+            if finding.kind in kinds and finding.rule != ACTIVE_RULE:
+                words = finding.message if finding.rule == VALIDATOR_RULE else ""
+                group = groups.setdefault((finding.kind, finding.rule, words), (finding, []))
+                group[1].append((entry, finding.message))
+    return list(groups.values())[:MOST_LISTED]
+
+
+def _said(title: str, found: Sequence[tuple[PlannedTrial, str]]) -> list[str]:
+    """Whom it concerns and what is said; of messages that differ, the first as an example on a line of its own."""
+    names = _names([entry for entry, _ in found])
+    first, message = found[0]
+    if all(other == message for _, other in found):
+        return [f"{title}: {names}: {plain(message)}"]
+    return [f"{title}: {names}", f"  {plain(first.name)}: {plain(message)}"]
 
 
 def _names(entries: Sequence[PlannedTrial]) -> str:
@@ -265,5 +285,8 @@ def _names(entries: Sequence[PlannedTrial]) -> str:
 
 
 def _cut(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    shown = 1
+    while shown < min(len(names), _MOST_NAMES) and sum(map(len, names[: shown + 1])) <= _MOST_LETTERS:
+        shown += 1
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")

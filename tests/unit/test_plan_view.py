@@ -179,3 +179,30 @@ def test_ranks_without_gpus_cost_no_gpu_hours() -> None:
     plan = make_plan("cpu", [candidate("control", [])], known={})
     assert as_json(plan, predicted=forecasts(plan))["gpu_hours"] is None
     assert len(cost_lines(plan, forecasts(plan))) == 1
+
+
+def test_a_search_says_that_it_decides_which_of_them_run() -> None:
+    asked = [candidate("control", []), candidate("mlp", ["mlp"])]
+    plan = make_plan("s", asked, known={trial_id(asked[0]): "pass"}, searched=True)
+    lines = whole(plan)
+    assert lines[0] == "study s: 2 trials, up to 1 to run, as a search decides one by one, 1 known already"
+    assert any("mlp" in line and "may run on 2 ranks" in line for line in lines)
+    assert lines[-1].startswith("would run at most 1 trial on 2 ranks")
+    assert as_json(plan)["searched"] is True
+    assert as_json(make_plan("s", asked, known={}))["searched"] is False
+
+
+def test_many_duplicates_and_many_warnings_of_a_rule_are_one_line_each() -> None:
+    seeds = range(60)
+    asked = [candidate(f"seed {seed}", ["core_attn"], seed=seed) for seed in seeds]
+    asked += [candidate(f"again {seed}", None, seed=seed) for seed in seeds]
+    asked += [candidate(f"experts {seed}", ["moe"], seed=seed) for seed in seeds]
+    plan = make_plan("big", asked, known={})
+    lines = whole(plan)
+    (duplicates,) = [number for number, line in enumerate(lines) if line.startswith("duplicate")]
+    assert lines[duplicates].startswith("duplicate (60): again 0, again 1")
+    assert lines[duplicates + 1] == "  again 0: it asks for the same as seed 0, so it runs once"
+    (warning,) = [line for line in lines if line.startswith("warning")]
+    assert warning.startswith("warning (no effect, moe-label-without-experts): experts 0")
+    assert "and 54 more" in warning
+    assert len(lines) < 8
