@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.predict.past import Outcome
     from orchestrator.report.predict import Forecast
 
+_MOST_IMBALANCE = 1000
 CALIBRATED = "peaks are as the measured control of the same job taught them"
 
 _ABOUT = """\
@@ -62,6 +65,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _check_flags(args)
     if args.ledger:
         return _show_ledger(args)
     if args.against:
@@ -71,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.predict.breakdown import largest_tensors, savings
     from orchestrator.report import predict as report
 
-    if args.imbalance < 1:
-        raise UsageError(f"--imbalance {args.imbalance} is below 1: the fullest rank has at least the mean")
     composed = _composed(args)
     effective = read_effective(args.effective) if args.effective else None
     target = _target(args, composed[0].request)
@@ -85,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         siblings = [replace(one, effective=effective) for one in siblings]
     found = [_forecast(one, sibling, target, args) for one, sibling in zip(composed, siblings, strict=True)]
     forecasts = [forecast for forecast, _ in found]
+    status = 0 if any(one.prediction is not None for one in forecasts) else NothingQualifies.exit_code
     chosen = _chosen(args.candidate, forecasts)
     job = found[chosen][1] if chosen is not None else None
     if args.json:
@@ -95,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         if chosen in asked:
             answer["bridge_estimate"] = asked[chosen][1].estimate
         print(json.dumps(answer, indent=1, allow_nan=False))
-        return 0
+        return status
     report.print_forecasts(forecasts, sys.stdout, target=target)
     if chosen is not None and job is not None:
         prediction, spread = forecasts[chosen].prediction, forecasts[chosen].spread
@@ -107,7 +110,19 @@ def run(args: argparse.Namespace) -> int:
         estimate = asked[chosen][1].estimate if chosen in asked else None
         if estimate is not None:
             report.print_estimate(estimate, sys.stdout)
-    return 0
+    return status
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Refuse numbers that mean nothing."""
+    if not 1 <= args.imbalance <= _MOST_IMBALANCE:
+        raise UsageError(f"--imbalance {args.imbalance} is no factor from 1, which is the mean, to {_MOST_IMBALANCE}.")
+    if args.target_gb is not None and not 0 < args.target_gb < math.inf:
+        raise UsageError(f"--target-gb {args.target_gb} is no size in GB.")
+    if args.tensors < 0:
+        raise UsageError(f"--tensors {args.tensors} is below zero.")
+    if args.transformer_engine is not None and not re.match(r"\d+\.\d+", args.transformer_engine):
+        raise UsageError(f"--transformer-engine {args.transformer_engine!r} is no version: say, for example, 2.14.")
 
 
 def _ask_recipes(

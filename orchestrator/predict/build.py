@@ -9,30 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.predict import job as jobs
+from orchestrator.predict.consistent import refuse_inconsistent
 from orchestrator.predict.job import (
     Attention,
     Batch,
     DeltaNet,
     Experts,
     Job,
-    LayerKind,
     Layout,
     Mamba,
     Numerics,
     Recompute,
     Shapes,
 )
+from orchestrator.predict.layer_kinds import layer_kinds
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
 from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.settings import integer, number, optional, positive, size, word
 
-_BYTES = {"fp32": 4, "float32": 4, "float": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "fp8": 1, "uint8": 1}
 _FUSED_SINCE = (2, 14)
-_HYBRID = {
-    "M": LayerKind("mamba", None),
-    "*": LayerKind("gqa", None),
-    "-": LayerKind(None, "dense"),
-    "E": LayerKind(None, "moe"),
-}
 
 
 @dataclass
@@ -55,32 +50,38 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
         CannotPredictError: a size is missing, or of the wrong type.
     """
     model = sections.model
-    layout = _layout(model, world_size or _integer(sections.train, "world_size", 0))
+    layout = _layout(model, world_size or integer(sections.train, "world_size", 0))
     numerics = _numerics(sections)
     shapes = _shapes(model, layout, numerics, sections.trainer)
-    return Job(
+    job = Job(
         shapes=shapes,
         layout=layout,
         numerics=numerics,
         batch=Batch(
-            seq_length=_positive(model, "seq_length", _integer(sections.train, "seq_length", 0)),
-            micro_batch=_positive(sections.train, "micro_batch_size", 0),
-            global_batch=_positive(sections.train, "global_batch_size", 0),
+            seq_length=positive(model, "seq_length", integer(sections.train, "seq_length", 0)),
+            micro_batch=positive(sections.train, "micro_batch_size", 0),
+            global_batch=positive(sections.train, "global_batch_size", 0),
         ),
         recompute=recompute_of(model),
         cuda_graphs=numerics.cuda and _has_graphs(model),
     )
+    refuse_inconsistent(job)
+    return job
 
 
 def recompute_of(fields: Mapping[str, Any]) -> Recompute:
     """The four settings in force; a null list of modules is Megatron Core's `["core_attn"]`."""
-    granularity = fields.get("recompute_granularity")
+    granularity = word(fields, "recompute_granularity")
     if granularity is None:
         return Recompute()
     if granularity == jobs.FULL:
-        number = fields.get("recompute_num_layers")
-        return Recompute(granularity, frozenset(), fields.get("recompute_method"), number)
+        layers = integer(fields, "recompute_num_layers", -1)
+        return Recompute(granularity, frozenset(), word(fields, "recompute_method"), None if layers == -1 else layers)
     modules = fields.get("recompute_modules")
+    if modules is not None and not (
+        isinstance(modules, (list, tuple)) and all(isinstance(one, str) for one in modules)
+    ):
+        raise CannotPredictError(f"recompute_modules={modules!r:.40} is no list of labels")
     return Recompute(granularity, frozenset(["core_attn"] if modules is None else modules))
 
 
@@ -90,11 +91,11 @@ def _has_graphs(model: Mapping[str, Any]) -> bool:
 
 
 def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
-    tp = _integer(model, "tensor_model_parallel_size", 1)
-    pp = _integer(model, "pipeline_model_parallel_size", 1)
-    cp = _integer(model, "context_parallel_size", 1)
-    ep = _integer(model, "expert_model_parallel_size", 1)
-    etp = model.get("expert_tensor_parallel_size")
+    tp = positive(model, "tensor_model_parallel_size", 1)
+    pp = positive(model, "pipeline_model_parallel_size", 1)
+    cp = positive(model, "context_parallel_size", 1)
+    ep = positive(model, "expert_model_parallel_size", 1)
+    whole = positive(model, "expert_tensor_parallel_size", tp)
     stages = None
     asked = model.get("pipeline_model_parallel_layout")
     if isinstance(asked, (str, list, tuple)):
@@ -102,7 +103,6 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
             stages = tuple(tuple(stage) for stage in parse_layout(asked))
         except LayoutError as error:
             raise CannotPredictError(str(error)) from error
-    whole = tp if etp is None else int(etp)
     least = math.lcm(tp * pp * cp, whole * ep * pp)
     world = world_size or least
     if world % (tp * pp * cp) or world % (whole * ep * pp):
@@ -114,13 +114,13 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
         world=world,
         tp=tp,
         pp=pp,
-        vpp=model.get("virtual_pipeline_model_parallel_size"),
+        vpp=optional(model, "virtual_pipeline_model_parallel_size"),
         cp=cp,
         ep=ep,
         etp=whole,
         sequence_parallel=bool(model.get("sequence_parallel")) and tp > 1,
-        first_stage_layers=model.get("num_layers_in_first_pipeline_stage"),
-        last_stage_layers=model.get("num_layers_in_last_pipeline_stage"),
+        first_stage_layers=optional(model, "num_layers_in_first_pipeline_stage"),
+        last_stage_layers=optional(model, "num_layers_in_last_pipeline_stage"),
         count_embedding=bool(model.get("account_for_embedding_in_pipeline_split")),
         count_loss=bool(model.get("account_for_loss_in_pipeline_split")),
         stages=stages,
@@ -129,11 +129,11 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
 
 def _numerics(sections: Sections) -> Numerics:
     model, optimizer, ddp = sections.model, sections.optimizer, sections.ddp
-    weight = _size(model.get("params_dtype"), 2 if sections.trainer == "bridge" else 4)
+    weight = size(model.get("params_dtype"), 2 if sections.trainer == "bridge" else 4)
     cuda = sections.trainer != "mcore_cpu"
     aware = bool(optimizer.get("use_precision_aware_optimizer")) and cuda
-    main = _size(optimizer.get("main_params_dtype"), 4)
-    recipe = optimizer.get("fp8_recipe")
+    main = size(optimizer.get("main_params_dtype"), 4)
+    recipe = word(optimizer, "fp8_recipe")
     inside = aware and (main != 4 or recipe in (None, "delayed") or bool(optimizer.get("optimizer_cpu_offload")))
     return Numerics(
         weight=weight,
@@ -143,10 +143,10 @@ def _numerics(sections: Sections) -> Numerics:
         main_params_in_optimizer=inside,
         main_param=main,
         store_remainders=bool(optimizer.get("store_param_remainders", True)) and weight == 2,
-        exp_avg=_size(optimizer.get("exp_avg_dtype"), 4) if aware else 4,
-        exp_avg_sq=_size(optimizer.get("exp_avg_sq_dtype"), 4) if aware else 4,
-        fp8=model.get("fp8") or None,
-        fp8_recipe=model.get("fp8_recipe") if model.get("fp8") else None,
+        exp_avg=size(optimizer.get("exp_avg_dtype"), 4) if aware else 4,
+        exp_avg_sq=size(optimizer.get("exp_avg_sq_dtype"), 4) if aware else 4,
+        fp8=word(model, "fp8") or None,
+        fp8_recipe=word(model, "fp8_recipe") if model.get("fp8") else None,
         fp8_input_store=bool(model.get("activation_func_fp8_input_store")),
         wgrad_fused=bool(model.get("gradient_accumulation_fusion")) and cuda,
         transformer_engine=cuda and model.get("transformer_impl", "transformer_engine") != "local",
@@ -169,11 +169,11 @@ def _in_place(optimizer: Mapping[str, Any], engine: str | None) -> bool | None:
 
 
 def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, trainer: str) -> Shapes:
-    hidden = _positive(model, "hidden_size", 0)
-    heads = _positive(model, "num_attention_heads", 0)
-    ffn = _integer(model, "ffn_hidden_size", 4 * hidden)
+    hidden = positive(model, "hidden_size", 0)
+    heads = positive(model, "num_attention_heads", 0)
+    ffn = integer(model, "ffn_hidden_size", 4 * hidden)
     return Shapes(
-        layers=_layers(model),
+        layers=layer_kinds(model),
         hidden=hidden,
         ffn=ffn,
         vocab=_vocabulary(model, layout, trainer),
@@ -187,13 +187,13 @@ def _shapes(model: Mapping[str, Any], layout: Layout, numerics: Numerics, traine
         experts=_experts(model, ffn),
         mamba=_mamba(model, hidden),
         delta=DeltaNet(
-            key_dim=_integer(model, "linear_key_head_dim", 128),
-            value_dim=_integer(model, "linear_value_head_dim", 128),
-            key_heads=_integer(model, "linear_num_key_heads", 16),
-            value_heads=_integer(model, "linear_num_value_heads", 32),
-            conv=_integer(model, "linear_conv_kernel_dim", 4),
+            key_dim=integer(model, "linear_key_head_dim", 128),
+            value_dim=integer(model, "linear_value_head_dim", 128),
+            key_heads=integer(model, "linear_num_key_heads", 16),
+            value_heads=integer(model, "linear_num_value_heads", 32),
+            conv=integer(model, "linear_conv_kernel_dim", 4),
         ),
-        mtp_layers=_integer(model, "mtp_num_layers", 0),
+        mtp_layers=integer(model, "mtp_num_layers", 0),
         fused_loss=str(model.get("cross_entropy_fusion_impl", "native"))
         if model.get("cross_entropy_loss_fusion")
         else None,
@@ -205,49 +205,10 @@ def _fuses_activation(model: Mapping[str, Any]) -> bool:
     return bool(model.get("bias_activation_fusion" if gated else "use_fused_weighted_squared_relu"))
 
 
-def _layers(model: Mapping[str, Any]) -> tuple[LayerKind, ...]:
-    pattern = model.get("hybrid_override_pattern")
-    if pattern:
-        unknown = sorted(set(pattern) - set(_HYBRID) - {"|", "/"})
-        if unknown:
-            raise CannotPredictError(
-                f"hybrid_override_pattern has layers that are not known here: {', '.join(unknown)}"
-            )
-        return tuple(_HYBRID[letter] for letter in pattern if letter in _HYBRID)
-    number = _positive(model, "num_layers", 0)
-    mixer = "mla" if model.get("multi_latent_attention") else "gqa"
-    linear = _is_linear(model, number)
-    experts = _is_moe(model, number)
-    return tuple(
-        LayerKind("gdn" if linear[index] else mixer, "moe" if experts[index] else "dense") for index in range(number)
-    )
-
-
-def _is_linear(model: Mapping[str, Any], number: int) -> list[bool]:
-    """As `get_linear_attention_pattern`: a number n makes every n-th layer one of full attention."""
-    frequency = model.get("linear_attention_freq")
-    if model.get("experimental_attention_variant") != "gated_delta_net" or frequency is None:
-        return [False] * number
-    if isinstance(frequency, (list, tuple)):
-        return [bool(flag) for flag in frequency]
-    return [(index + 1) % int(frequency) != 0 for index in range(number)]
-
-
-def _is_moe(model: Mapping[str, Any], number: int) -> list[bool]:
-    if not model.get("num_moe_experts"):
-        return [False] * number
-    frequency = model.get("moe_layer_freq", 1)
-    if isinstance(frequency, (list, tuple)):
-        if len(frequency) != number:
-            raise CannotPredictError(f"moe_layer_freq lists {len(frequency)} layers of {number}")
-        return [bool(flag) for flag in frequency]
-    return [index % int(frequency) == 0 for index in range(number)]
-
-
 def _attention(model: Mapping[str, Any], hidden: int, heads: int, numerics: Numerics) -> Attention:
     latent = bool(model.get("multi_latent_attention"))
     # Multi-latent attention has sizes of its own.
-    head_dim = _integer(model, "v_head_dim", 128) if latent else _integer(model, "kv_channels", hidden // heads)
+    head_dim = integer(model, "v_head_dim", 128) if latent else integer(model, "kv_channels", hidden // heads)
     rope = str(model.get("position_embedding_type", "rope")) in ("rope", "yarn")
     fused = bool(model.get("apply_rope_fusion"))
     backend = str(model.get("attention_backend") or "auto")
@@ -258,13 +219,14 @@ def _attention(model: Mapping[str, Any], hidden: int, heads: int, numerics: Nume
         "AttnBackend.local",
     )
     if latent:
-        rope_dim = _integer(model, "qk_pos_emb_head_dim", 64)
+        rope_dim = integer(model, "qk_pos_emb_head_dim", 64)
     else:
-        rope_dim = int(head_dim * float(model.get("rotary_percent") or 1.0)) if rope else 0
+        rope_dim = int(head_dim * (number(model.get("rotary_percent")) or 1.0)) if rope else 0
     q_lora = model.get("q_lora_rank", 512)
+    q_lora = None if not q_lora else positive({"q_lora_rank": q_lora}, "q_lora_rank", 1)
     return Attention(
         heads=heads,
-        groups=_integer(model, "num_query_groups", heads),
+        groups=integer(model, "num_query_groups", heads),
         head_dim=head_dim,
         qk_norm=bool(model.get("qk_layernorm")),
         rope_dim=rope_dim,
@@ -272,57 +234,57 @@ def _attention(model: Mapping[str, Any], hidden: int, heads: int, numerics: Nume
         yarn=latent and model.get("rope_type", "yarn") == "yarn",
         fused_core=not unfused,
         output_gate=bool(model.get("attention_output_gate")),
-        q_lora=int(q_lora) if latent and q_lora else None,
-        kv_lora=_integer(model, "kv_lora_rank", 512) if latent else 0,
-        qk_dim=_integer(model, "qk_head_dim", 128) if latent else 0,
-        v_dim=_integer(model, "v_head_dim", 128) if latent else 0,
+        q_lora=q_lora if latent else None,
+        kv_lora=integer(model, "kv_lora_rank", 512) if latent else 0,
+        qk_dim=integer(model, "qk_head_dim", 128) if latent else 0,
+        v_dim=integer(model, "v_head_dim", 128) if latent else 0,
     )
 
 
 def _experts(model: Mapping[str, Any], ffn: int) -> Experts:
-    count = _integer(model, "num_moe_experts", 0)
+    count = integer(model, "num_moe_experts", 0)
     if not count:
         return Experts()
     router = model.get("moe_router_dtype")
     balancing = model.get("moe_router_load_balancing_type", "aux_loss")
     coefficient = model.get("moe_aux_loss_coeff", 0.0)
-    total = sum(coefficient) if isinstance(coefficient, (list, tuple)) else float(coefficient or 0)
+    total = sum(map(number, coefficient)) if isinstance(coefficient, (list, tuple)) else number(coefficient)
     return Experts(
         count=count,
-        topk=_integer(model, "moe_router_topk", 2),
-        ffn=_integer(model, "moe_ffn_hidden_size", ffn),
-        shared_ffn=_integer(model, "moe_shared_expert_intermediate_size", 0),
+        topk=integer(model, "moe_router_topk", 2),
+        ffn=integer(model, "moe_ffn_hidden_size", ffn),
+        shared_ffn=integer(model, "moe_shared_expert_intermediate_size", 0),
         shared_gate=bool(model.get("moe_shared_expert_gate")),
         shared_overlap=bool(model.get("moe_shared_expert_overlap")),
         grouped=bool(model.get("moe_grouped_gemm")),
         dispatcher=str(model.get("moe_token_dispatcher_type", "allgather")),
         permute_fused=bool(model.get("moe_permute_fusion")),
-        router_bytes={"fp32": 4, "fp64": 8}.get(str(router), _size(model.get("params_dtype"), 2)),
+        router_bytes={"fp32": 4, "fp64": 8}.get(str(router), size(model.get("params_dtype"), 2)),
         sigmoid=model.get("moe_router_score_function") == "sigmoid",
         expert_bias=bool(model.get("moe_router_enable_expert_bias")),
         aux_loss=total > 0 and balancing not in ("none", "sinkhorn"),
         random_logits=bool(model.get("moe_router_force_load_balancing")),
-        latent=model.get("moe_latent_size"),
+        latent=optional(model, "moe_latent_size"),
     )
 
 
 def _mamba(model: Mapping[str, Any], hidden: int) -> Mamba:
-    head_dim = _integer(model, "mamba_head_dim", 64)
+    head_dim = positive(model, "mamba_head_dim", 64)
     return Mamba(
-        state=_integer(model, "mamba_state_dim", 128),
+        state=integer(model, "mamba_state_dim", 128),
         head_dim=head_dim,
-        groups=_integer(model, "mamba_num_groups", 8),
-        heads=_integer(model, "mamba_num_heads", 2 * hidden // head_dim),
+        groups=integer(model, "mamba_num_groups", 8),
+        heads=integer(model, "mamba_num_heads", 2 * hidden // head_dim),
     )
 
 
 def _vocabulary(model: Mapping[str, Any], layout: Layout, trainer: str) -> int:
     if model.get("padded_vocab_size"):
-        return _positive(model, "padded_vocab_size", 0)
-    size = _positive(model, "vocab_size", 0)
+        return positive(model, "padded_vocab_size", 0)
+    size = positive(model, "vocab_size", 0)
     if trainer == "bridge" and not model.get("should_pad_vocab"):
         return size
-    multiple = _integer(model, "make_vocab_size_divisible_by", 128) * layout.tp
+    multiple = integer(model, "make_vocab_size_divisible_by", 128) * layout.tp
     return math.ceil(size / multiple) * multiple
 
 
@@ -331,25 +293,3 @@ def _tied(model: Mapping[str, Any]) -> bool:
     if shared is None:
         return model.get("untie_embeddings_and_output_weights") is False
     return bool(shared)
-
-
-def _size(dtype: Any, default: int) -> int:
-    if dtype is None:
-        return default
-    return _BYTES.get(str(dtype).removeprefix("torch."), default)
-
-
-def _integer(fields: Mapping[str, Any], name: str, default: int) -> int:
-    value = fields.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise CannotPredictError(f"{name}={value!r:.40} is not a whole number")
-    return value
-
-
-def _positive(fields: Mapping[str, Any], name: str, default: int) -> int:
-    value = _integer(fields, name, default)
-    if value < 1:
-        raise CannotPredictError(f"{name} is not known, and a prediction needs it.")
-    return value

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.predict.job import FULL, SELECTIVE
+from orchestrator.predict.job import BLOCK, FULL, SELECTIVE, UNIFORM
 from orchestrator.predict.memory import RankMemory
 from orchestrator.vocabulary import Stage
 
@@ -108,7 +108,9 @@ class _Peaks:
     found: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, iteration: str, what: str, size: Any) -> None:
-        if isinstance(size, int) and not isinstance(size, bool):
+        if isinstance(size, float) and size.is_integer():
+            size = int(size)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
             self.found[iteration, what] = max(size, self.found.get((iteration, what), 0))
 
 
@@ -235,6 +237,8 @@ def _plain(given: dict[str, Any]) -> dict[str, Any]:
         raise NotMeasuredError(f"its modules {modules!r:.60} are no list of labels")
     if granularity == FULL and not isinstance(given["recompute_num_layers"], int):
         raise NotMeasuredError("full recompute needs its num_layers, a whole number")
+    if granularity == FULL and given["recompute_method"] not in (UNIFORM, BLOCK):
+        raise NotMeasuredError("full recompute needs its method, uniform or block")
     whole = granularity == FULL
     return {
         "recompute_granularity": granularity,
@@ -259,12 +263,16 @@ def _read_stages(row: Mapping[str, Any], peaks: _Peaks) -> None:
     for iteration, stages in ((FIRST, setup), (FIRST, first), (LATER, later)):
         if isinstance(stages, Mapping):
             _add_stages(iteration, stages, peaks)
-    for one in row.get("iterations") or ():
+    for one in _listed(row.get("iterations")):
         if not isinstance(one, Mapping):
             continue
-        rows = one.get("stages") or ()
+        rows = _listed(one.get("stages"))
         named = {entry.get("stage"): entry for entry in rows if isinstance(entry, Mapping)}
         _add_stages(FIRST if one.get("number") == 1 else LATER, named, peaks)
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 def _add_stages(iteration: str, stages: Mapping[Any, Any], peaks: _Peaks) -> None:

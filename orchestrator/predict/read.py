@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.predict.build import Sections, build_job
 from orchestrator.predict.huggingface import megatron_fields
 from orchestrator.predict.job import Job
+from orchestrator.predict.ledger import DISCARDS, REGIONS
 from orchestrator.predict.optimizer import COPIES_ASSUMED
 from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.recipes import DEFAULT, LOCKED_ENGINES, REVISION, Recipe, recipe_of
@@ -168,12 +169,11 @@ def _left_open(request: Mapping[str, Any]) -> list[str]:
         "training": ("seq_length", "micro_batch_size", "global_batch_size"),
         "parallelism": tuple(_PARALLELISM),
     }
-    left = [
-        f"{section}.{key}"
-        for section, keys in names.items()
-        for key in keys
-        if _group(request, section).get(key, _RECIPE) == _RECIPE
-    ]
+    left: list[str] = []
+    for section, keys in names.items():
+        given = _group(request, section)
+        missing = [f"{section}.{key}" for key in keys if given.get(key, _RECIPE) == _RECIPE]
+        left += [f"all of {section}"] if len(missing) == len(keys) else missing
     return left + [key for key in _RECOMPUTE[:1] if request.get(key, _RECIPE) == _RECIPE]
 
 
@@ -221,6 +221,9 @@ def _reading(sections: Sections, world: int | None, assumed: list[str]) -> Readi
         )
     if job.numerics.copies_moments and sections.transformer_engine is None:
         assumed.append(COPIES_ASSUMED)
+    unknown = sorted(job.recompute.modules - DISCARDS - REGIONS)
+    if unknown:
+        assumed.append(f"the ledger knows no boundary {', '.join(unknown)}: taken to change nothing")
     if job.shapes.mtp_layers:
         assumed.append("multi-token prediction (mtp_num_layers) is not counted: the last stage needs more than is said")
     return Reading(job, tuple(assumed))

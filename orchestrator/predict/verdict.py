@@ -118,8 +118,11 @@ def _order(job: Job, rank: RankMemory) -> tuple[Term, ...]:
         terms.append(Term("tensor parallelism", 0, whole, why))
     if layout.chunks > 1:
         passed = exchanged(job, local, rank.pp_rank, layout.chunks)
-        one = rank.kept // max(1, sum(rank.in_flight))
-        why = "a stage may have freed one micro-batch, and what it sent on, before it takes the next"
+        last = rank.pp_rank == layout.pp - 1
+        one = rank.kept // max(1, sum(rank.in_flight)) if last else 0
+        why = "what was sent on may be gone before the next is taken" + (
+            ", and on the last stage its loss" if last else ""
+        )
         terms.append(Term("interleaving", -passed - one, 0, why))
     return tuple(terms)
 

@@ -29,8 +29,6 @@ UNSPLIT = 2**20
 (c10/cuda/CUDACachingAllocator.cpp, should_split): two peaks are no better known than that. `core_attn` saves 17 MB of
 58 GB; the two controls of this study differ by 0.46 MB in their peaks, and by 0.46 MB the other way in what lies under
 them. What forward leaves, above what lies under it, is the same in both to the byte: see the test of that."""
-REPLAY_SHARE = 0.032
-"""Replays by themselves: `mla_up_proj`'s is predicted 3.10 % too high. The backward around it is higher still."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +142,8 @@ def test_a_backward_pass_rises_as_predicted_within_three_percent(row: Held) -> N
 
 
 @pytest.mark.parametrize("row", CANDIDATES, ids=name_of)
-def test_replays_by_themselves_are_within_three_and_a_fifth_percent(row: Held) -> None:
-    assert abs(error(row.peak(Stage.REPLAY))) < REPLAY_SHARE
+def test_replays_by_themselves_are_within_half_a_percent(row: Held) -> None:
+    assert abs(error(row.peak(Stage.REPLAY))) < 0.005
 
 
 @pytest.mark.parametrize("row", ROWS, ids=name_of)

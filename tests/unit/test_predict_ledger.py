@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config.compose import compose
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.predictions import FOLDER, keep_predictions, predict_trial, read_predictions
-from orchestrator.predict import build
+from orchestrator.predict import build, layer_kinds
 from orchestrator.predict.fields import READ, only_read
 from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, summarise
 from orchestrator.predict.read import read_effective
@@ -111,8 +111,8 @@ def test_what_is_kept_of_an_answer_predicts_what_the_whole_answer_does() -> None
 
 def test_every_setting_that_a_prediction_reads_is_kept_of_an_answer() -> None:
     """Whatever the builder asks a section for, for any kind of model, has its name in the list."""
-    source = Path(build.__file__).read_text()
+    source = "".join(Path(module.__file__).read_text() for module in (build, layer_kinds))
     asked = set(re.findall(r"(?:model|optimizer|ddp|fields)\.get\(\s*\"(\w+)\"", source))
-    asked |= set(re.findall(r"_(?:integer|positive)\(\w+(?:\.\w+)?, \"(\w+)\"", source))
+    asked |= set(re.findall(r"(?:integer|positive|optional|word)\(\w+(?:\.\w+)?, \"(\w+)\"", source))
     assert len(asked) > 70
     assert asked <= frozenset().union(*READ.values())

@@ -75,17 +75,16 @@ def test_a_named_candidate_of_a_grid_is_shown_in_full(capsys: pytest.CaptureFixt
 
 
 def test_a_recipe_that_nobody_has_asked_says_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
-    text = predict(
-        capsys, "trainer=bridge", "model=recipe", "model.recipe=own.recipes.tuned_config", "recompute=control"
-    )
-    assert "The recipe alone knows this model's sizes" in text
+    words = ["trainer=bridge", "model=recipe", "model.recipe=own.recipes.tuned_config", "recompute=control"]
+    assert main(["predict", *words]) == 3
+    assert "The recipe alone knows this model's sizes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--effective", "nowhere.json"], "could not be read as JSON"),
-        (["--imbalance", "0.5"], "below 1"),
+        (["--imbalance", "0.5"], "is no factor from 1"),
         (["--candidate", "nobody"], "There is no candidate 'nobody'"),
     ],
 )
