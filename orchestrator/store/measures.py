@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, takewhile
 from operator import itemgetter
@@ -13,7 +13,9 @@ from typing import Any
 from orchestrator.records.rank import RankRecord
 from orchestrator.vocabulary import SETUP_STAGES, Stage
 
-_BEFORE_THE_WINDOW = SETUP_STAGES | {Stage.CHECKPOINT_LOAD, Stage.GRAPH_CAPTURE, Stage.OPTIMIZER_INIT}
+_BEFORE_THE_WINDOW = frozenset(
+    stage.value for stage in SETUP_STAGES | {Stage.CHECKPOINT_LOAD, Stage.GRAPH_CAPTURE, Stage.OPTIMIZER_INIT}
+)
 """Stages that are over, or whose largest window is over, before the first measured iteration ends."""
 
 _STAGE_PEAKS = itemgetter("stage", "peak_allocated", "peak_reserved")
@@ -85,27 +87,18 @@ def peaks_to(record: RankRecord, sizes: StageSizes, last: int) -> WindowPeaks:
     allocated: dict[str, int] = {}
     reserved: dict[str, int] = {}
     for row in record.stages:
-        if row.stage in _BEFORE_THE_WINDOW:
-            _raise_to(allocated, row.stage.value, row.peak_allocated)
-            _raise_to(reserved, row.stage.value, row.peak_reserved)
+        stage = row.stage.value
+        if stage in _BEFORE_THE_WINDOW:
+            _raise_to(allocated, stage, row.peak_allocated)
+            _raise_to(reserved, stage, row.peak_reserved)
     within = sum(1 for _ in takewhile(lambda iteration: iteration.number <= last, record.iterations))
     end = sum(sizes.counts[:within])
-    for stage, places in _places(sizes.counts, sizes.stages):
-        for known, column in ((allocated, sizes.allocated), (reserved, sizes.reserved)):
-            found = [size for size in column[places.start : end : places.step] if size is not None]
-            _raise_to(known, stage, max(found, default=None))
+    for stage, size, also in zip(sizes.stages[:end], sizes.allocated, sizes.reserved, strict=False):
+        if size is not None and size > allocated.get(stage, -1):
+            allocated[stage] = size
+        if also is not None and also > reserved.get(stage, -1):
+            reserved[stage] = also
     return {stage: (allocated.get(stage), reserved.get(stage)) for stage in {**allocated, **reserved}}
-
-
-def _places(counts: Sequence[int], stages: Sequence[str]) -> Iterator[tuple[str, slice]]:
-    """Where the rows of each stage are; one step through all of them where every iteration has the same stages."""
-    period = counts[0]
-    if period and len(stages) == period * len(counts) and tuple(stages[:period]) * len(counts) == tuple(stages):
-        for place in range(period):
-            yield stages[place], slice(place, None, period)
-    else:
-        for place, stage in enumerate(stages):
-            yield stage, slice(place, None, len(stages))
 
 
 def _raise_to(known: dict[str, int], stage: str, size: int | None) -> None:

@@ -112,7 +112,11 @@ _SIZE = st.none() | st.integers(0, 9)
 _ITERATION = st.lists(st.tuples(st.sampled_from(["forward", "backward", "replay"]), _SIZE, _SIZE), max_size=4)
 
 
-@given(st.lists(_ITERATION, min_size=1, max_size=5) | st.builds(lambda one: [one] * 4, _ITERATION), st.integers(1, 5))
+@given(
+    st.lists(_ITERATION, min_size=1, max_size=5)
+    | st.builds(lambda first, one: [first, *[one] * 4], _ITERATION, _ITERATION),
+    st.integers(1, 5),
+)
 def test_stage_peaks_are_the_largest_up_to_the_window(stages: list[list[tuple[str, int, int]]], last: int) -> None:
     iterations = [IterationRecord(number, 1.0) for number in range(1, len(stages) + 1)]
     record = replace(recorded.rank_record("t", 0), iterations=iterations, stages=[])
