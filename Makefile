@@ -8,6 +8,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PI
 DEMO_RESULTS ?= results/demo
 # There is one test cluster on a machine, so its tests run in one process.
 SLURM_TESTS := tests/integration/slurm
+# Reports as the browser drew them, in light, in dark and on a phone: kept for whoever looks at a build.
+export ORCHESTRATOR_SCREENSHOTS ?= $(CURDIR)/build/screenshots
 
 .PHONY: demo test test-all check packages clean
 

@@ -141,6 +141,42 @@ def test_a_page_fits_its_screen_in_light_and_dark(browser, pages, screenshots, n
     assert (_brightness(ink) > _brightness(paper)) == (scheme == "dark")
 
 
+@pytest.mark.parametrize("name", ["demo", "moonlight-16b", "grid"])
+def test_names_in_the_scatter_cover_neither_each_other_nor_a_mark(browser, pages, name):
+    for size in SIZES:
+        show(browser, pages / f"{name}.html", size=size)
+        script = """const boxes = which => [...document.querySelectorAll(
+            '[data-figure="frontier-0"] svg ' + which)]
+            .filter(one => !one.closest('.role-legend, .role-axis, .role-title') && getComputedStyle(one).opacity > 0)
+            .map(one => { const box = one.getBoundingClientRect();
+                return [one.textContent || 'mark', box.left, box.top, box.right, box.bottom]; });
+            return [boxes('.mark-text text'), boxes('.mark-symbol path')]"""
+        texts, symbols = browser.execute_script(script)
+        assert len(texts) >= 2
+        for number, text in enumerate(texts):
+            covered = [other for other in texts[:number] + symbols if _overlap(text, other) > 1.5]
+            assert not covered, (size, text, covered)
+
+
+@pytest.mark.parametrize("name", ["demo", "moonlight-16b", "grid"])
+def test_no_table_is_cut_on_a_screen_or_on_paper(browser, pages, name):
+    cut = """return [...document.querySelectorAll('.scroll')].filter(one => one.offsetParent
+        && one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'auto').length"""
+    wide = "return document.querySelector('#tradeoff .group > .scroll').scrollWidth"
+    for size in SIZES:
+        show(browser, pages / f"{name}.html", size=size)
+        assert browser.execute_script(cut) == 0
+    show(browser, pages / f"{name}.html")
+    assert browser.execute_script(wide) <= SIZES["wide"][0], "the guide's table fits a laptop"
+    paper = {"width": 720, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", paper)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= paper["width"]
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
 def test_two_hundred_trials_are_under_two_megabytes(pages):
     assert (pages / "grid.html").stat().st_size < 2_000_000
 
@@ -200,6 +236,9 @@ def test_a_page_is_readable_by_keyboard_and_on_paper(browser, pages):
     assert unreachable == 0
     pdf = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     assert base64.b64decode(pdf["data"]).startswith(b"%PDF")
+    assert browser.execute_script("return document.querySelectorAll('details:not(.data):not([open])').length") > 0
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert browser.execute_script("return document.querySelectorAll('details:not(.data):not([open])').length") == 0
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     ink = browser.execute_script("return getComputedStyle(document.body).color")
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
@@ -223,6 +262,11 @@ def test_hostile_names_and_lines_do_nothing(browser, pages):
 def _settled(browser) -> None:
     """Let the charts take in what changed."""
     browser.execute_async_script("const done = arguments[0]; setTimeout(() => requestAnimationFrame(done), 300)")
+
+
+def _overlap(one: list, other: list) -> float:
+    """Pixels by which two boxes cover each other, in the direction in which it is less."""
+    return min(min(one[3], other[3]) - max(one[1], other[1]), min(one[4], other[4]) - max(one[2], other[2]))
 
 
 def _brightness(colour: str) -> int:

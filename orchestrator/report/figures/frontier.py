@@ -231,7 +231,7 @@ def _names(
     taken = []
     if limit is not None:
         lines.append((0.0, axes.down(limit), 1.0, axes.down(limit)))
-        taken.append((0.0, axes.down(limit) * axes.height - 16, 130.0, axes.down(limit) * axes.height))
+        taken.append((0.0, axes.down(limit) * axes.height - 18, 130.0, axes.down(limit) * axes.height))
     spots = placement.place(marks, asked, axes.height, lines=lines, taken=taken)
     by_spot: dict[tuple[placement.Spot, bool], list[dict[str, Any]]] = {}
     for point in measured:
@@ -307,7 +307,7 @@ def _target(limit: float, unit: str, axes: Axes) -> list[dict[str, Any]]:
         {"data": values, "mark": {"type": "rule", "color": css("target"), "strokeWidth": 1.5}, "encoding": {"y": y}},
         {
             "data": values,
-            "mark": {"type": "text", "align": "left", "dx": 4, "dy": -6, "color": css("target")},
+            "mark": {"type": "text", "align": "left", "dx": 4, "dy": -9, "color": css("target")},
             "encoding": {"y": y, "x": {"value": 0}, "text": {"field": "text"}},
         },
     ]

@@ -13,6 +13,8 @@ LONGEST = 200
 """Pixels of a name; the renderer cuts the rest."""
 _LETTER = 6.9
 """Pixels of a letter at `FONT`, of the widest of the usual fonts."""
+_OUTSIDE = 100
+"""What leaving the plot costs: more than covering anything."""
 _MARK = 7.0
 _HALF_LINE = 7.0
 
@@ -70,20 +72,25 @@ def place(
         [*(_around(mark, width, height) for mark in marks), *(_along(line, width, height) for line in lines), *taken]
         for width in widths
     ]
+
+    def cost(mark: Mark, spot: Spot) -> int:
+        boxes = [_box(mark, spot, width, height) for width in widths]
+        hits = sum(_meet(box, other) for box, others in zip(boxes, covered, strict=True) for other in others)
+        inside = all(_inside(box, width, height) for box, width in zip(boxes, widths, strict=True))
+        return hits + (0 if inside else _OUTSIDE)
+
+    def room(mark: Mark) -> int:
+        return sum(not cost(mark, spot) for spot in SPOTS)
+
     found: dict[str, Spot] = {}
-    for mark in sorted(named, key=lambda one: not one.must):
-        costs = []
-        for spot in SPOTS:
-            boxes = [_box(mark, spot, width, height) for width in widths]
-            inside = all(_inside(box, width, height) for box, width in zip(boxes, widths, strict=True))
-            hits = sum(_meet(box, other) for box, others in zip(boxes, covered, strict=True) for other in others)
-            costs.append(hits + (0 if inside else 100))
-        best = min(range(len(SPOTS)), key=costs.__getitem__)
-        if costs[best] and not mark.must:
+    # What has the least room chooses first.
+    for mark in sorted(named, key=lambda one: (not one.must, room(one))):
+        best = min(SPOTS, key=lambda spot: cost(mark, spot))
+        if cost(mark, best) and not mark.must:
             continue
-        found[mark.name] = SPOTS[best]
+        found[mark.name] = best
         for others, width in zip(covered, widths, strict=True):
-            others.append(_box(mark, SPOTS[best], width, height))
+            others.append(_box(mark, best, width, height))
     return found
 
 

@@ -175,8 +175,16 @@
     }
   }
 
+  // On paper nothing can be opened.
+  function openForPaper() {
+    const closed = [...document.querySelectorAll("details:not(.data):not([open])")];
+    addEventListener("afterprint", () => { for (const one of closed) one.open = false; }, { once: true });
+    for (const one of closed) one.open = true;
+  }
+
   async function start() {
     addCopyButtons();
+    addEventListener("beforeprint", openForPaper);
     for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
     for (const [name, spec] of Object.entries(data.figures)) await draw(name, spec);
     const chooser = byId("candidate");
