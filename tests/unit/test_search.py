@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import recorded
 from orchestrator.cli.main import main
 from orchestrator.config.compose import compose
 from orchestrator.config.multirun import Composed
-from orchestrator.dispatch.search import Searching, read_decisions, write_search
+from orchestrator.dispatch.search import SEARCH_FILE, Searching, carry_search, read_decisions, write_search
 from orchestrator.plan.candidate import trial_config
 from orchestrator.plan.modes import expand_mode
 from orchestrator.records import layout
+from orchestrator.records.jsonfile import decode, read_json
 from orchestrator.records.spec import Batch
 from orchestrator.report.search import decision_lines
 from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hours
@@ -27,9 +29,13 @@ NAMES = {"[]": [], "[moe_act]": ["moe_act"], "[moe]": ["moe"]}
 TRIALS = dict(zip(NAMES, ("a" * 20, "b" * 20, "c" * 20), strict=True))
 
 
+@cache
+def config_of(name: str) -> dict[str, Any]:
+    return trial_config(compose(["recompute=control", f"recompute_modules={name}", "model=tiny_mla_moe"]))
+
+
 def searched(name: str, **more: Any) -> Searched:
-    request = compose(["recompute=control", f"recompute_modules={name}", "model=tiny_mla_moe"])
-    return Searched(TRIALS[name], name, name == "[]", 2, trial_config(request), **more)
+    return Searched(TRIALS[name], name, name == "[]", 2, config_of(name), **more)
 
 
 def search(**more: Any) -> Search:
@@ -202,3 +208,36 @@ def test_what_a_search_left_out_is_no_row_that_waits(
     assert "not tried  [moe]: cannot be cheaper" in table
     assert main(["recommend", "demo", "--target-gb", "1000"]) == 0
     assert "not tried  [moe]: cannot be cheaper" in capsys.readouterr().out
+
+
+def test_a_follow_up_job_gets_the_search_with_what_was_found_and_spent(batch: Batch) -> None:
+    given = search(target=10**12, hours_left=1.0)
+    candidates = [replace(one, config={**one.config, "trainer": {"name": "bridge"}}) for one in given.candidates]
+    searching(batch, replace(given, candidates=candidates))
+    ran(batch, 0, predicted("[]"), 100.0)
+    rest = replace(batch, batch="further", trials=batch.trials[1:])
+    carry_search(batch, [1, 2], rest)
+    handed = decode(Search, read_json(layout.batch_dir(Path(batch.results_dir), "further") / SEARCH_FILE), "search")
+    assert set(handed.known) == {TRIALS["[]"]}
+    assert handed.known[TRIALS["[]"]].label == "pass"
+    assert handed.hours_left is not None
+    assert 0 <= handed.hours_left < 1.0
+    assert handed.candidates == candidates
+
+
+def test_a_job_without_a_search_hands_none_over(batch: Batch) -> None:
+    rest = replace(batch, batch="further")
+    carry_search(batch, [1, 2], rest)
+    assert not layout.batch_dir(Path(batch.results_dir), "further").exists()
+
+
+def test_a_candidate_that_another_batch_has_is_not_waited_for(batch: Batch) -> None:
+    """Without its trial here, a driver could only wait for ever, or end without having asked for the others."""
+    without = replace(batch, trials=batch.trials[1:])
+    folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
+    write_search(folder, search())
+    found = Searching.of(folder, without)
+    assert found is not None
+    assert found.held([0, 1], busy=False) != {0, 1}
+    (decision,) = read_decisions(folder)
+    assert decision.next in ("[moe_act]", "[moe]")
