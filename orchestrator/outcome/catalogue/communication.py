@@ -104,8 +104,10 @@ COMMUNICATION_RULES = (
             "ncclUnhandled",
             "DistBackendError",
             "ncclInvalid",
+            "NCCL WARN Call to",
         ),
-        r"NCCL error|nccl(?:System|Remote|Internal)Error|ncclUnhandled(?:Cuda|System)?Error|DistBackendError|"
+        r"NCCL WARN Call to \w+ failed|NCCL error|nccl(?:System|Remote|Internal)Error|ncclUnhandled(?:Cuda|"
+        r"System)?Error|DistBackendError|"
         r"ncclInvalid(?:Usage|Argument)",
         "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, remote process exited or "
         "there was "

@@ -85,7 +85,7 @@ DEVICE_RULES = (
         r"Triton Error \[\w+\]: out of memory|"
         r"THCudaCheck FAIL.*out of memory|"
         r"cuda runtime error \(2\)|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|"
-        r"cudaMalloc(?:Async)? failed.{0,40}out of memory|cuMem(?:Create|Alloc|Map)\w*.{0,60}out of memory",
+        r"cudaMalloc\w*\b.{0,60}failed.{0,40}out of memory|cuMem(?:Create|Alloc|Map)\w*.{0,60}out of memory",
         "RuntimeError: CUDA error: out of memory",
     ),
     Rule(
@@ -102,7 +102,8 @@ DEVICE_RULES = (
         Cause.DEVICE_OOM,
         ("OutOfMemoryError", "out of memory"),
         rf"Error\b.{{0,20}}\b(?:CUDA|HIP|NPU|XPU|MPS backend) out of memory|^(?:CUDA|HIP|NPU|XPU) out of memory\b|"
-        rf"RayTaskError\(OutOfMemoryError\)|^(?:torch\.|torch\.cuda\.|c10::|\w+\.)*{_TYPE}(?::|$)",
+        rf"RayTaskError\(OutOfMemoryError\)|an instance of 'c10::(?:cuda::)?\w*OutOfMemoryError'|^(?:torch\.|"
+        rf"torch\.cuda\.|c10::|\w+\.)*{_TYPE}(?::|$)",
         "ray.exceptions.RayTaskError(OutOfMemoryError): ray::MegatronTrainRayActor.train() (pid=1234, ip=10.0.0.1)",
     ),
 )

@@ -67,12 +67,14 @@ SCHEDULER_RULES = (
         Cause.LAUNCH,
         (
             *("pyxis", "enroot", "manifest unknown", "OCI runtime", "Cannot connect to the Docker", "ImagePull"),
+            "Failed to pull image",
             *("pull access denied", "Error response from daemon", "FATAL:", "spank", "manifest for", "mage not found"),
         ),
         r"error: .*pyxis: |pyxis: (?:child|couldn't|failed|error)|enroot.*(?:\[ERROR\]|[Ee]rror)|manifest unknown|"
         r"OCI runtime (?:create|exec) failed|Cannot connect to the Docker daemon|(?:Err)?ImagePull(?:BackOff|"
         r"Error)?\b|"
-        r"pull access denied|Error response from daemon|manifest for \S+ not found|error: spank: required plugin|"
+        r"pull access denied|Failed to pull image|Error response from daemon|manifest for \S+ not found|"
+        r"error: spank: required plugin|"
         r"FATAL: +(?:[Cc]ould not open image|[Uu]nable to (?:handle|pull|build)|[Ww]hile (?:making|pulling|checking)|"
         r"container creation failed|image )",
         "slurmstepd: error: pyxis: child 4242 failed with error code: 1",

@@ -175,13 +175,14 @@ SOFTWARE_RULES = (
             *("HFValidationError", "JSONDecodeError", "is not a local folder", "couldn't connect to"),
             *("load tokenizer for", "backend tokenizer", "Unrecognized model in", "Incorrect path_or_model_id"),
             *("Repo id must", "UnpicklingError", "BadZipFile", "SafetensorError", "Ran out of input"),
+            "parse ModelProto",
             "UnicodeDecodeError",
         ),
         r"RepositoryNotFoundError|EntryNotFoundError|GatedRepoError|OfflineModeIsEnabled|We couldn't connect to|"
         r"HFValidationError|JSONDecodeError|is not a local folder and is not a valid model identifier|"
         r"Can't load tokenizer for|instantiate the backend tokenizer|Unrecognized model in |"
         r"Incorrect path_or_model_id|Repo id must|UnpicklingError|BadZipFile|SafetensorError|"
-        r"EOFError: Ran out of input|UnicodeDecodeError:",
+        r"EOFError: Ran out of input|could not parse ModelProto|UnicodeDecodeError:",
         "OSError: Can't load tokenizer for '/models/llama'. If you were trying to load it from a hub, make sure ...",
     ),
     Rule(

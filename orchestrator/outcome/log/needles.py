@@ -25,9 +25,10 @@ _CAPITAL = (
         "Key '",
         "Cuda failure",
     ),
-    *("Current thread", "Did not get", "Disk quota", "ECC", "ERROR", "Error", "Exception", "Exit"),
+    *("Current thread", "Did not get", "Disk quota", "ECC", "ERROR", "Errno", "Error", "Exception", "Exit"),
     *(
         "FAILED",
+        "FATAL",
         "Failed",
         "Fatal",
         "Found overflow",
@@ -40,7 +41,17 @@ _CAPITAL = (
         "Invalid __global",
     ),
     *("Job step aborted", "KeyboardInterrupt", "Kill", "MPI_ABORT", "Memory access fault", "Minimum loss scale"),
-    *("NCCL INFO init.cc", "NCCL WARN", "NODE FAIL", "NODE_FAIL", "NVLink", "NVRM", "NaN", "No space left"),
+    *(
+        "NCCL INFO init.cc",
+        "NCCL WARN",
+        "NODE FAIL",
+        "NODE_FAIL",
+        "NVLink",
+        "NVRM",
+        "NaN",
+        "No module named",
+        "No space left",
+    ),
     *("Node failure", "OOM", "OUT_OF_MEMORY", "Out Of Memory", "Out of memory", "OutOf", "PBS", "PREEMPT"),
     *("Permission denied", "Preempt", "RESOURCE_EXHAUSTED", "Read-only", "Received", "Root Cause"),
     *("SIG", "Segfault", "Segmentation", "Signal", "Socket", "Stack (most", "State=", "TERM_", "TIME LIMIT"),
@@ -66,16 +77,16 @@ SMALL = tuple(
         "command not found",
         "│ /",
         ".py in ",
+        "oom-kill",
+        "corrupt",
+        "(): invalid",
     )
 )
 NUMBERS = (
     re.compile(rb"number of nan iterations: +[1-9]"),
     re.compile(rb"number of skipped iterations: +[1-9]"),
-    re.compile(rb": nan\b"),
+    re.compile(rb": -?(?:nan|NAN|inf|INF)\b"),
     re.compile(rb"=nan\b"),
-    re.compile(rb": NAN\b"),
-    re.compile(rb": -?inf\b"),
-    re.compile(rb": -?INF\b"),
 )
 """In progress lines, of which a log has millions: only those that spoil a run, and one a block."""
 _SAYS_SOMETHING = re.compile(
