@@ -235,8 +235,7 @@ def _assemble(
     problems: list[Problem],
 ) -> PreparedAttempt:
     window = spec.steady_window if spec else (1, 1)
-    software: dict[str, Row] = {}
-    effective: dict[str, Row] = {}
+    software, effective = _Once(), _Once()
     ranks: list[PreparedRank] = []
     peaks: dict[int, WindowPeaks] = {}
     for number, file in list(files.items()):
@@ -268,7 +267,9 @@ def _assemble(
         **_device_columns(records),
         "match_key": _match_key(attempt, spec, records),
     }
-    return PreparedAttempt(folder, attempt, spec, attempt_uid(attempt), columns, ranks, software, effective, problems)
+    return PreparedAttempt(
+        folder, attempt, spec, attempt_uid(attempt), columns, ranks, software.kept, effective.kept, problems
+    )
 
 
 def _spec_row(spec: TrialSpec | None) -> Row | None:
@@ -336,9 +337,7 @@ def _device_columns(records: Mapping[int, RankRecord]) -> Row:
     }
 
 
-def _prepare_rank(
-    file: _RankFile, peaks: WindowPeaks, software: dict[str, Row], effective: dict[str, Row]
-) -> PreparedRank:
+def _prepare_rank(file: _RankFile, peaks: WindowPeaks, software: _Once, effective: _Once) -> PreparedRank:
     record = file.record
     device, exception = record.device, record.exception
     # Where it was raised counts: by the time a rank is gone, its stack has unwound and its beacon is further out.
@@ -370,8 +369,8 @@ def _prepare_rank(
         "peak_allocated_stage": allocated.stage if allocated else None,
         "peak_reserved": reserved.size if reserved else None,
         "peak_reserved_stage": reserved.stage if reserved else None,
-        "software_hash": _keep_once(record.software, software),
-        "effective_hash": _keep_once(record.effective, effective),
+        "software_hash": software.hash_of(record.software),
+        "effective_hash": effective.hash_of(record.effective),
         "evidence": file.packed,
     }
     stages = [(*_STAGE(memory), *peaks.get(memory.stage._value_, (None, None))) for memory in record.stages]
@@ -385,13 +384,24 @@ def _prepare_rank(
     return PreparedRank(record.rank, row, _unique(stages), _unique(iterations))
 
 
-def _keep_once(content: Row | None, kept: dict[str, Row]) -> str | None:
-    if not content:
-        return None
-    cleaned = clean(content)
-    key = digest(cleaned)
-    kept[key] = cleaned
-    return key
+@dataclass
+class _Once:
+    """Contents that many ranks of an attempt share, each cleaned and hashed once."""
+
+    kept: dict[str, Row] = field(default_factory=dict)
+    """Cleaned, by hash."""
+    seen: list[tuple[Row, str]] = field(default_factory=list)
+
+    def hash_of(self, content: Row | None) -> str | None:
+        if not content:
+            return None
+        key = next((key for known, key in self.seen if known == content), None)
+        if key is None:
+            cleaned = clean(content)
+            key = digest(cleaned)
+            self.kept[key] = cleaned
+            self.seen.append((content, key))
+        return key
 
 
 def _is_finite(iteration: IterationRecord) -> bool:
