@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, parse_sacct, parse_squeue
-from orchestrator.dispatch.slurm.launcher import end_of_job, exit_codes_of, memory_word, step_environment
+from orchestrator.dispatch.slurm.launcher import step_environment
+from orchestrator.dispatch.slurm.printed import end_of_job, exit_codes_of, memory_word
 from orchestrator.dispatch.slurm.record import Submission
 from orchestrator.dispatch.slurm.settle import Fate, fate_of_job
 from orchestrator.dispatch.slurm.submission import refusal_of
