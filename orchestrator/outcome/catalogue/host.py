@@ -21,7 +21,8 @@ HOST_RULES = (
             "low on resource: memory",
             "emory cgroup out of memory",
         ),
-        r"\boom[_-]kill\b(?![ =:]+0\b)|[Oo]ut of memory: Kill(?:ed)? process|OOM Killed|tasks?\b.*: Out Of Memory|OOMKilled|"
+        r"\boom[_-]kill\b(?![ =:]+0\b)|[Oo]ut of memory: Kill(?:ed)? process|OOM Killed|tasks?\b.*: Out Of Memory|"
+        r"OOMKilled|"
         r"[Ee]xceed(?:ed|s|ing) (?:job |step |its |virtual )?memory limit|low on resource: memory|"
         r"[Mm]emory cgroup out of memory|oom_reaper: reaped",
         "slurmstepd: error: Detected 1 oom_kill event in StepId=440575.0. Some of the step tasks have been OOM Killed.",
