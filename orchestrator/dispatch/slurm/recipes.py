@@ -32,7 +32,8 @@ from orchestrator.records.redact import redact_text
 NAME = "orchestrator-resolve"
 _FOLDER = "resolve"
 _SAYS_NOTHING = re.compile(
-    r"srun: (?:job \d+ |Job step aborted|launch/|Terminating|cluster configuration lacks)|slurmstepd\S*: error: \*\*\* STEP"
+    r"srun: (?:job \d+ |Job step aborted|launch/|Terminating|cluster configuration lacks)|"
+    r"slurmstepd\S*: error: \*\*\* STEP"
 )
 
 
