@@ -139,7 +139,8 @@ def _run_verb(word: str, arguments: list[str]) -> int:
     module.add_parser(subparsers)
     verb_parser = subparsers.choices[word]
     add_common_flags(verb_parser, database=VERBS[word].database)
-    given, unknown = parser.parse_known_args([word, *arguments])
+    # Settings may stand before and behind options, as for a run.
+    given, unknown = verb_parser.parse_known_intermixed_args(arguments)
     if unknown:
         raise UsageError(_unrecognized(unknown, verb_parser))
     return _exit_code(module, given)

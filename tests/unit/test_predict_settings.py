@@ -91,6 +91,15 @@ def test_the_verb_says_what_is_wrong(
     assert said in captured.out + captured.err
 
 
+def test_settings_may_stand_on_both_sides_of_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "recompute=selective", "--target-gb", "1", "recompute_modules=[moe]", "--json"]) == 0
+    (candidate,) = json.loads(capsys.readouterr().out)["candidates"]
+    assert candidate["name"] == "[moe]"
+
+
 def test_a_label_of_another_revision_changes_nothing_and_is_named() -> None:
     request = {"trainer": {"name": "bridge"}, "recompute_granularity": "selective", "recompute_modules": ["mhc"]}
     reading = read_job(request, EFFECTIVE)
