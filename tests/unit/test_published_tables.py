@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from measured_rows import row
 
@@ -67,3 +69,32 @@ def test_published_rows_never_share_a_delta_with_measured_ones():
 def test_a_file_that_is_no_table_is_refused_by_name(broken):
     with pytest.raises(FormatError, match="here"):
         rows_of_table(broken, "here")
+
+
+ROW = {"modules": ["moe"], "peak_gb": 3, "step_ms": 5, "label": "pass"}
+TABLE = {"schema": 1, "table": "t", "peak": {"scope": "all_ranks"}}
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"settings": 7}, "t.json.settings: expected an object, got int"),
+        ({"peak": {"scope": "nope"}}, "t.json.peak.scope: 'nope' is not one of"),
+        ({"peak": None}, "row 1: it has a peak, and the table's `peak` does not say its scope"),
+        ({"settings": {"parallelism": {"world_size": "8"}}}, "world_size: '8' is no whole number"),
+        ({"rows": [{**ROW, "step_ms": "fast"}]}, "row 1.step_ms: expected float, got str"),
+        ({"rows": [{**ROW, "step_ms": "nan"}]}, "row 1.step_ms: nan is no figure"),
+        ({"rows": [ROW, {**ROW, "peak_gb": -1}]}, "row 2.peak_gb: -1 is no figure"),
+        ({"rows": [{**ROW, "modules": 5}]}, "row 1.modules: expected a list, got int"),
+        ({"rows": [{**ROW, "modules": None}]}, "row 1: it has no modules"),
+        ({"rows": [7]}, "row 1: expected an object, got int"),
+    ],
+)
+def test_a_table_of_somebody_else_is_refused_with_the_field_that_is_wrong(table, said):
+    with pytest.raises(FormatError, match=re.escape(said)):
+        rows_of_table({"rows": [ROW], **TABLE, **table}, "t.json")
+
+
+def test_a_table_of_somebody_else_with_the_least_of_fields_is_read():
+    (row,) = rows_of_table({"rows": [ROW], **TABLE}, "t.json")
+    assert (row.label, row.peak.allocated, row.step_ms) == ("pass", 3_000_000_000, 5)
