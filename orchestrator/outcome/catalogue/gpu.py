@@ -156,6 +156,7 @@ GPU_RULES = (
             "No execution plans",
             "cuDNN Frontend",
             "cublasLt",
+            "cublaslt",
         ),
         r"CUBLAS_STATUS_(?!SUCCESS)|CUDNN_STATUS_(?!SUCCESS)|cuDNN [Ee]rror|cuBLAS [Ee]rror|"
         r"CUSOLVER_STATUS_(?!SUCCESS)|"
@@ -163,7 +164,7 @@ GPU_RULES = (
         r"Unable to find (?:any )?suitable (?:cuBLAS|algorithms)|was unable to find an engine|"
         r"\[cudnn_frontend\] (?i:error)|cuDNN Frontend [Ee]rror|CUDNN_BACKEND_\w*FAILED|CUBLAS failure \d+|"
         r"(?i:cutlass) (?:[Ee]rror|cannot implement|.*(?:failed|Error Internal))|Error Internal at .*cutlass|"
-        r"No execution plans (?:support|built)|cublasLt\w*\(?.*failed",
+        r"No execution plans (?:support|built)|cublas[Ll]t\w*\(?.*failed",
         "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
     ),
 )

@@ -23,7 +23,7 @@ _WRAPPINGS = (
     ("[IWEFC", rf"\[?(?P<level>[IWEFC])(?P<month>\d\d?)(?P<day>\d\d) {_CLOCK} +"),
     (_DIGITS, r"\d{2,9} (?:\S*/)?\w+\.py:\d+\] ?"),
     ("DIWEC", rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?:\d\d-\d\d )?{_CLOCK} \[[\w./-]+:\d+\] ?"),
-    ("DIWEC", r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:(?=\S)"),
+    ("DIWEC", r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]+:"),
     ("[" + _DIGITS, rf"\[?{_CLOCK}\]?[ :|-]+"),
     ("[", r"\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
     (">", r"(?:> ?)+"),

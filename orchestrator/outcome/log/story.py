@@ -49,6 +49,8 @@ _TRAILING_LINES = 60
 _NUMBER_LINE = re.compile(
     r"^(?:Currently allocated|Requested|Device limit|Free \(according to CUDA\)|PyTorch limit).*: "
 )
+_NCCL_INFORMS_OF = frozenset({Cause.COMMUNICATION, Cause.NCCL_OOM, Cause.HANG})
+"""Causes that NCCL also speaks of where it only informs."""
 _BY_THEMSELVES = frozenset({Cause.HARDWARE, Cause.NODE_FAILURE, Cause.PREEMPTED})
 """Causes that are believed also where the line is only a warning."""
 
@@ -285,6 +287,8 @@ class Story:
         if (log.warning or log.information) and rule.weight < Weight.NUMBERS and rule.cause not in _BY_THEMSELVES:
             return None
         if (log.warning or log.information) and rule.weight is Weight.WAITED:
+            return None
+        if "NCCL INFO" in text and rule.cause not in _NCCL_INFORMS_OF:
             return None
         return located(verdict_of(rule, text, where.stage), where)
 
