@@ -25,6 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     from orchestrator.dispatch.submit import cancel
+    from orchestrator.report.text import counted
 
     if bool(given.what) == given.all:
         raise UsageError("cancel needs a trial, a study, or --all.")
@@ -40,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
         print(json.dumps({"cancelled": said}, indent=2))
         return 0
     for one, trials in wanted:
-        what = f"{len(one.batch.open_trials)} trials" if trials is None else ", ".join(trials)
+        what = counted(len(one.batch.open_trials), "trial") if trials is None else ", ".join(trials)
         print(f"cancelling {what} of batch {one.batch.batch} (study {one.batch.study})")
     return 0
 
