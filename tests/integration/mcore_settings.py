@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,3 +74,12 @@ def config(*overrides: str) -> dict[str, Any]:
 
 def modules(labels: Sequence[str]) -> str:
     return f"recompute_modules=[{','.join(labels)}]"
+
+
+CONTROL = "recompute=control"
+EVERY_RECOMPUTE = (
+    *(modules(labels) for size in (1, len(LABELS), 2) for labels in itertools.combinations(LABELS, size)),
+    "recompute=full_uniform",
+    "recompute=full_block",
+)
+"""Each label alone, all of them together, in pairs, and both full methods."""
