@@ -92,13 +92,15 @@ def _reader(kind: Any) -> Callable[[Any, str], Any]:
     """How values of a type are read, found once a type: a store reads millions of them."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
-        return functools.partial(_decode_union, kind)
+        options = typing.get_args(kind)
+        others = tuple(option for option in options if option is not type(None))
+        return functools.partial(_decode_union, others, len(others) < len(options))
     if kind is Any:
         return lambda value, _where: value
     if dataclasses.is_dataclass(kind):
         return functools.partial(_decode_dataclass, kind)
     if origin in (list, tuple):
-        return functools.partial(_decode_sequence, kind, origin)
+        return functools.partial(_decode_sequence, origin, typing.get_args(kind))
     if origin is dict:
         return functools.partial(_decode_mapping, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -120,17 +122,17 @@ def _decode_enum(kind: type[Enum], value: Any, where: str) -> Any:
         raise FormatError(f"{where}: {value!r} is not one of {[item.value for item in kind]}") from None
 
 
-def _decode_union(kind: Any, value: Any, where: str) -> Any:
-    options = typing.get_args(kind)
-    if value is None and type(None) in options:
+def _decode_union(options: tuple[Any, ...], optional: bool, value: Any, where: str) -> Any:
+    if value is None and optional:
         return None
+    if len(options) == 1:
+        return _reader(options[0])(value, where)
     errors = []
     for option in options:
-        if option is not type(None):
-            try:
-                return _decode(option, value, where)
-            except FormatError as error:
-                errors.append(error)
+        try:
+            return _decode(option, value, where)
+        except FormatError as error:
+            errors.append(error)
     raise errors[0]
 
 
@@ -173,10 +175,11 @@ def _plain_types(hint: Any) -> frozenset[type]:
     return frozenset()
 
 
-def _decode_sequence(kind: Any, origin: Any, value: Any, where: str) -> Any:
+def _decode_sequence(origin: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, list):
         raise FormatError(f"{where}: expected a list, got {_kind_of(value)}")
-    arguments = typing.get_args(kind)
+    if not value and origin is list:
+        return []
     if origin is list or (len(arguments) == 2 and arguments[1] is Ellipsis):
         alike = _decode_alike(arguments[0], value) if dataclasses.is_dataclass(arguments[0]) else None
         if alike is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import pytest
 import recorded
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +57,15 @@ def test_fields_of_a_newer_release_are_kept() -> None:
     assert unpack(pack(raw))["invented_later"] == {"x": [1, 2.0, None]}
 
 
-@pytest.mark.parametrize("damage", [b"", b"E9abc", b"E1\x08\0\0\0not zlib"])
+@pytest.mark.parametrize("damage", [b"", b"E9abc", b"E1\x08\0\0\0not zlib", b"E2\x08\0\0\0not zstd"])
 def test_damaged_evidence_says_so(damage: bytes) -> None:
     with pytest.raises(FormatError):
         unpack(damage)
+
+
+def test_evidence_that_the_first_release_wrote_is_read() -> None:
+    raw = encode(recorded.rank_record("t", 0, iterations=2))
+    packed = pack(raw)
+    end = 6 + int.from_bytes(packed[2:6], "little")
+    inner = zlib.compress(zstandard.ZstdDecompressor().decompress(packed[6:end]))
+    assert unpack(b"E1" + len(inner).to_bytes(4, "little") + inner + packed[end:]) == unpack(packed)
