@@ -68,7 +68,7 @@ def hold_rows(args: argparse.Namespace, rows: list[Measured]) -> list[Held]:
     from orchestrator.predict.measured import hold
 
     given = _read_given(args)
-    requests = _requests(args, {row.overrides for row in rows if row.effective is None or row.overrides})
+    requests = _requests(args, {row.overrides for row in rows if row.effective is None})
     predicted = [_predict(args, row, requests, given) for row in rows]
     controls: dict[str, tuple[Measured, RankMemory]] = {}
     for row, rank in zip(rows, predicted, strict=True):
@@ -87,7 +87,9 @@ def _predict(
     from orchestrator.predict.problem import CannotPredictError
     from orchestrator.predict.read import read_job
 
-    request: dict[str, Any] = {**requests.get(row.overrides, {"trainer": {"name": "bridge"}}), **row.recompute}
+    # A finished configuration says everything: the command line's job is that of the other rows.
+    asked = requests[row.overrides] if row.effective is None else {"trainer": {"name": "bridge"}}
+    request: dict[str, Any] = {**asked, **row.recompute}
     for group, settings in row.settings.items():
         request[group] = {**(request.get(group) or {}), **settings}
     try:

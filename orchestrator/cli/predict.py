@@ -276,5 +276,10 @@ def read_effective(path: str) -> Mapping[str, Any]:
     inner = content.get("effective", content) if isinstance(content, dict) else None
     if not isinstance(inner, dict) or not isinstance(inner.get("model"), dict):
         raise UsageError(f"{path} holds no effective configuration: give a rank-00000.json, or an answer of resolve")
-    software = content.get("software")
-    return {**inner, "software": software} if isinstance(software, dict) and "software" not in inner else inner
+    software, ranks = content.get("software"), content.get("world_size")
+    if isinstance(software, dict) and "software" not in inner:
+        inner = {**inner, "software": software}
+    if isinstance(ranks, int):
+        train = inner.get("train")
+        inner = {**inner, "train": {"world_size": ranks, **(train if isinstance(train, dict) else {})}}
+    return inner

@@ -133,6 +133,8 @@ def read_measured(row: Mapping[str, Any]) -> Measured:
     overrides = row.get("overrides") or ()
     if not isinstance(overrides, (list, tuple)) or not all(isinstance(word, str) for word in overrides):
         raise NotMeasuredError("its overrides are no list of settings as on a command line")
+    if overrides and isinstance(effective, Mapping):
+        raise NotMeasuredError("it has overrides beside effective: say what changes by groups, for example model")
     settings, known = _settings(row)
     words = [f"{key}={value}" for group in settings.values() for key, value in group.items()]
     name, parameters = row.get("name"), row.get("params")

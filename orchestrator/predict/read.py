@@ -107,7 +107,7 @@ def _sections(effective: Mapping[str, Any]) -> Sections:
 def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any], engine: str | None) -> Reading:
     name = str(trainer.get("name") or "mcore_cpu")
     if name == "bridge":
-        sections, assumed = _of_recipe(request)
+        sections, assumed = _of_recipe(request, said=engine is not None)
         sections.transformer_engine = engine or sections.transformer_engine
     else:
         sections, assumed = Sections({}, ddp={"grad_reduce_in_fp32": True}, trainer=name), []
@@ -132,8 +132,8 @@ def _from_request(request: Mapping[str, Any], trainer: Mapping[str, Any], engine
     return _reading(sections, _world(request), assumed)
 
 
-def _of_recipe(request: Mapping[str, Any]) -> tuple[Sections, list[str]]:
-    """What a recipe is taken to set, before the request's own settings."""
+def _of_recipe(request: Mapping[str, Any], *, said: bool) -> tuple[Sections, list[str]]:
+    """What a recipe is taken to set, before the request's own settings. `said`: somebody names the engine."""
     asked = _group(request, "model")
     found = recipe_of(asked.get("recipe"))
     known = found[1] if found else Recipe({})
@@ -151,6 +151,8 @@ def _of_recipe(request: Mapping[str, Any]) -> tuple[Sections, list[str]]:
     assumed = [_assumption(found, request)] if _left_open(request) else []
     _fit_to(model, given)
     engine = LOCKED_ENGINES.get(str(_group(request, "revisions").get("bridge")))
+    if engine is not None and not said:
+        assumed.append(f"Transformer Engine {engine}, as the lock file of the pinned Megatron Bridge has it")
     sections = Sections(
         model=model,
         optimizer={**DEFAULT.optimizer, **known.optimizer},

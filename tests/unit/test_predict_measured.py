@@ -125,6 +125,16 @@ def test_rows_are_held_against_the_control_of_the_same_settings(
     assert (saving["name"], saving["measured"]) == ("[moe] micro_batch_size=2", 10**10)
 
 
+def test_a_finished_configuration_needs_no_other_rows_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The command line says the job of rows that do not bring their own."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(RECORDED.read_text() + json.dumps(row()))
+    alone = against(capsys, RECORDED)["figures"]
+    mixed = against(capsys, path, "recompute=control", "model=tiny_dense")["figures"]
+    assert mixed[: len(alone)] == alone
+    assert mixed[-1]["predicted"] < 10**9
+
+
 def test_what_is_not_read_of_a_row_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row(layers=8)))
@@ -143,6 +153,10 @@ def test_what_is_not_read_of_a_row_is_said(capsys: pytest.CaptureFixture[str], t
         ('{"granularity": "some", "phases": {"forward_it0": {"peak_allocated": 1}}}', "none of selective, full"),
         ('{"granularity": "full", "phases": {"forward_it0": {"peak_allocated": 1}}}', "needs its num_layers"),
         ("", "has no rows"),
+        (
+            '{"modules": [], "effective": {}, "overrides": ["x=2"], "phases": {"forward_it0": {"peak_allocated": 1}}}',
+            "overrides beside effective",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(
