@@ -168,7 +168,7 @@ def _inside(subject: Subject) -> str | None:
         return None
     return (
         f"{' and '.join(named)} lies inside a captured CUDA graph, and capture can go around its checkpoint: see in "
-        "the record whether it was replayed before trusting its row"
+        "the record whether it was replayed before trusting its row, or leave its scope out of model.cuda_graph_scope"
     )
 
 

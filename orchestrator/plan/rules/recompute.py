@@ -102,7 +102,8 @@ def _layers_below_one(subject: Subject) -> str | None:
     layers = subject.integer("recompute_num_layers")
     if layers >= 1 or (layers == 0 and subject["recompute_method"] == "block"):
         return None
-    return f"recompute_num_layers is {layers}, but recompute_method={subject['recompute_method']} needs 1 or more"
+    method = subject["recompute_method"] or "uniform or block"
+    return f"recompute_num_layers is {layers}, but recompute_method={method} needs 1 or more"
 
 
 def _distributed_with_sequence_parallel(subject: Subject) -> str | None:

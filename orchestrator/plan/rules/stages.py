@@ -149,7 +149,8 @@ def _mtp_of(subject: Subject, stages: list[list[str]], pp: int) -> str | None:
     flat = [layer for stage in stages for layer in stage]
     held, wanted = flat.count("mtp"), subject["mtp_num_layers"] or 0
     if held != wanted:
-        return f"parallelism.layout has {held} MTP layers (m), and model.mtp_num_layers={subject['mtp_num_layers']}"
+        shown = "null" if subject["mtp_num_layers"] is None else wanted
+        return f"parallelism.layout has {held} MTP layers (m), and model.mtp_num_layers={shown}: make them equal"
     if not held:
         return None
     if "decoder" in flat[flat.index("mtp") :]:
@@ -187,11 +188,7 @@ def _more_than_there_are(subject: Subject) -> str | None:
     held = _layers_held(subject)
     if asked <= held:
         return None
-    method = subject["recompute_method"]
-    return (
-        f"recompute_num_layers={asked} acts as {held}, the most that a model chunk holds, with "
-        f"recompute_method={method}: use {held} or less"
-    )
+    return f"recompute_num_layers={asked} acts as {held}, the most that a model chunk holds: use {held} or less"
 
 
 def _no_layers(subject: Subject) -> str | None:
@@ -210,7 +207,8 @@ def _dropout_replayed(subject: Subject) -> str | None:
     if subject["hidden_dropout"] == 0 and subject["attention_dropout"] == 0:
         return None
     return (
-        "full recomputation takes other random numbers' paths, and dropout is on: check the loss against the control's"
+        "recompute_granularity=full takes other random numbers' paths, and model.hidden_dropout or "
+        "model.attention_dropout is not 0: check the loss against the control's"
     )
 
 
