@@ -14,7 +14,7 @@ from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.fields import FIELDS, spelling
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.plan import make_plan
-from orchestrator.plan.rules import RULES, check
+from orchestrator.plan.rules import check
 from orchestrator.plan.rules.rule import near
 from orchestrator.plan.subject import Subject
 from orchestrator.plan.verdict import Revision
