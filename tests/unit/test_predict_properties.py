@@ -127,6 +127,19 @@ def test_full_recompute_keeps_least(job: Job, layers: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
+@given(jobs(), st.sampled_from([2, 3]))
+def test_ranks_of_one_stage_agree(job: Job, times: int) -> None:
+    """One answer stands for all ranks of a stage, however many replicas there are, each with its own micro-batches."""
+    wider = replace(job.layout, world=job.layout.world * times)
+    batch = replace(job.batch, global_batch=job.batch.global_batch * times)
+    few, many = predict_memory(job).ranks, predict_memory(replace(job, layout=wider, batch=batch)).ranks
+    assert [rank.pp_rank for rank in few] == [rank.pp_rank for rank in many] == list(range(job.layout.pp))
+    for one, other in zip(few, many, strict=True):
+        assert (one.kept, one.in_flight) == (other.kept, other.in_flight)
+        assert one.state.parameters == other.state.parameters
+
+
+@settings(max_examples=60, deadline=None)
 @given(jobs())
 def test_tensors_add_up_to_what_forward_keeps(job: Job) -> None:
     prediction = predict_memory(job)
