@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.outcome import Evidence, Outcome, decide
+from orchestrator.outcome.catalogue.records import RECORD_RULES
 from orchestrator.outcome.frame_rules import SourceFrame
 from orchestrator.outcome.stacks import WAIT_RULES, Doing, WaitRule, doing
 from orchestrator.records.rank import Device, ExceptionRecord, LastBeacon, RankRecord
@@ -63,6 +64,7 @@ def halted(
 def outcome(*ranks: RankRecord) -> Outcome:
     found = decide(Evidence(len(ranks), 20, (11, 20), {record.rank: record for record in ranks}, over=True))
     assert found.label == "failed:hang"
+    assert set(found.rules) <= {rule.id for rule in RECORD_RULES}
     return found
 
 
