@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
 
         counts = ", ".join(f"{count} {name}" for name, count in result.items() if isinstance(count, int))
         print(f"{plain(args.source)}: {counts}, into {plain(result['database'])}")
+        for problem in result.get("left_out", ()):
+            print(f"warning: {plain(problem)}", file=sys.stderr)
         for study in result.get("studies", ()):
             print(f"  `compare {plain(study)}` shows it")
     return 0
@@ -114,4 +117,5 @@ def _database(store: Store, source: str) -> dict[str, Any]:
 
     with open_store(source) as other:
         merged = merge(store, other)
-    return {"new": merged.new, "updated": merged.updated, "known": merged.known, "studies": merged.studies}
+    counts = {"new": merged.new, "updated": merged.updated, "known": merged.known}
+    return {**counts, "studies": merged.studies, "left_out": [f"{one.path}: {one.message}" for one in merged.problems]}

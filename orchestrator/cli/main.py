@@ -75,7 +75,8 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in _DATABASE_MODULES:
             raise
-        return _fail(f"The database failed: {error}.", 1)
+        said = getattr(error, "orig", None) or error  # without the statement and its values
+        return _fail(f"The database failed: {' '.join(str(said).split())}.", 1)
 
 
 def entry() -> NoReturn:

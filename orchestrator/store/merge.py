@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import StatementError
 
 from orchestrator.store.database import Store
 from orchestrator.store.models import (
@@ -26,6 +27,7 @@ from orchestrator.store.models import (
     StudyTrial,
     Trial,
 )
+from orchestrator.store.problem import Problem
 from orchestrator.store.write import delete_ranks, insert_missing, mark_deciding, pieces, study_id, table_of
 
 Row = dict[str, Any]
@@ -44,6 +46,8 @@ class Merged:
     trials: int = 0
     studies: list[str] = field(default_factory=list)
     """Names of the studies that it has."""
+    problems: list[Problem] = field(default_factory=list)
+    """Executions that no column here can hold, as `TRIAL/ATTEMPT`, and why. They hold up nothing else."""
 
 
 def merge(store: Store, other: Store) -> Merged:
@@ -64,9 +68,25 @@ def merge(store: Store, other: Store) -> Merged:
             _members(source, target, studies)
         ids = list(source.execute(select(Attempt.id).order_by(Attempt.id)).scalars())
         for at in range(0, len(ids), _ATTEMPTS_A_TRANSACTION):
-            with store.writing() as target:
-                _attempts(source, target, ids[at : at + _ATTEMPTS_A_TRANSACTION], studies, merged)
+            _some(source, store, ids[at : at + _ATTEMPTS_A_TRANSACTION], studies, merged)
     return merged
+
+
+def _some(source: Connection, store: Store, ids: Sequence[int], studies: dict[int, int], merged: Merged) -> None:
+    """Attempts in one transaction; where one holds what no column can, each on its own, and that one is a problem."""
+    before = replace(merged)
+    try:
+        with store.writing() as target:
+            _attempts(source, target, ids, studies, merged)
+    except (OverflowError, UnicodeError, StatementError) as error:
+        merged.new, merged.updated, merged.known = before.new, before.updated, before.known
+        if len(ids) > 1:
+            for one in ids:
+                _some(source, store, [one], studies, merged)
+            return
+        row = source.execute(select(Attempt.trial_id, Attempt.number).where(Attempt.id == ids[0])).one()
+        said = " ".join(str(getattr(error, "orig", None) or error).split())
+        merged.problems.append(Problem(f"{row.trial_id}/{row.number}", f"it cannot be stored: {said}"))
 
 
 def _all(connection: Connection, model: type[Base]) -> Iterator[Row]:

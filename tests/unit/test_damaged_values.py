@@ -124,3 +124,18 @@ def test_a_number_that_is_none_is_left_out_and_said(
 def test_a_group_that_is_none_is_said(damaged: Any, capsys: pytest.CaptureFixture[str], group: str) -> None:
     copy = damaged(f"UPDATE trials SET requested = json_set(requested, '$.{group}', 7)")
     assert f"the request's {group} is 7, and not an object" in answers(capsys, copy).replace("\n", " ")
+
+
+def test_an_execution_that_no_column_can_hold_holds_up_no_import(
+    damaged: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    trial = "(SELECT id FROM trials WHERE is_control)"
+    copy = damaged(f"UPDATE attempts SET started_at = 'yesterday' WHERE trial_id = {trial}")
+    mine = str(tmp_path / "mine.sqlite")
+    capsys.readouterr()
+    assert main(["import", copy, "--db", mine]) == 0
+    shown = capsys.readouterr()
+    assert "2 new" in shown.out
+    assert "/001: it cannot be stored: could not convert string to float: 'yesterday'" in shown.err
+    with sqlite3.connect(mine) as opened:
+        assert opened.execute("SELECT COUNT(*) FROM ranks").fetchone() == (4,)
