@@ -90,7 +90,11 @@ def ask_labels(installation: Installation, timeout: float = 180.0) -> Revision:
 
 _ASK = """
 import json
+from orchestrator.trial.mcore_cpu.classes import import_classes
+from orchestrator.trial.mcore_cpu.standins import install_for_torch
 from orchestrator.trial.mcore_cpu.validation import megatron_core_version, module_labels
+install_for_torch()
+import_classes()
 print()
 print(json.dumps({"version": megatron_core_version(), "labels": list(module_labels())}))
 """

@@ -70,3 +70,17 @@ def test_a_plan_for_slurm_ends_with_its_scripts_and_needs_no_slurm(tmp_path: Pat
     assert "#SBATCH --account=team" in ended.stdout
     assert ended.stdout.index("2 to run") < ended.stdout.index("#SBATCH")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+@pytest.mark.parametrize("release", ["installed", OLDER])
+def test_labels_are_those_that_the_release_itself_allows(release: str, tmp_path: Path) -> None:
+    place = [] if release == "installed" else ["--revision", str(older_release())]
+    command = [sys.executable, "-m", "orchestrator", "labels", *place, "--json"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=True)
+    told = json.loads(ended.stdout)
+    assert told["asked"] is True
+    assert told["megatron_core"].startswith(OLDER) is (release == OLDER)
+    assert {"core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"} == {
+        item["label"] for item in told["labels"]
+    }
+    assert told["not_in_this_revision"] == ["gdn_norm_out"]

@@ -163,3 +163,14 @@ def test_files_that_set_what_is_one_for_the_command_differently_are_refused(tmp_
         (tmp_path / "revisions" / f"{name}.yaml").write_text(text)
     with composing(str(tmp_path)) as opened, pytest.raises(UsageError, match=r"cluster\.retries is 1 in one"):
         expand(["revisions=one,two"], opened, multirun=True)
+
+
+def test_values_are_written_as_the_documentation_says() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "plan.md").read_text().partition("## Writing values")[2]
+    written = [word for row in table.splitlines() if row.startswith("| `") for word in re.findall(r"`([^`]+)`", row)]
+    overrides = [word.strip("'") for word in written if re.match(r"'?\w+(\.\w+)*=", word)]
+    assert len(overrides) > 6
+    for override in overrides:
+        with composing(working_dir=Path("/")) as opened:
+            kind = ["cluster=slurm"] if override.startswith("cluster.") else []
+            assert expand([*kind, override], opened, multirun=True)
