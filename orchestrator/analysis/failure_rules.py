@@ -162,7 +162,7 @@ def _fragmentation(subject: Subject) -> Seen | None:
     caused = subject.row.cause == Cause.FRAGMENTATION
     if not caused and (reserved - allocated < FRAGMENTATION_SHARE * reserved or subject.row.device_kind == "cpu"):
         return None
-    if _EXPANDABLE in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+    if _is_expandable(subject):
         action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."
         return Seen(_gap_text(allocated, reserved), "allocator caching or fragmentation", (Step(action, subject.show),))
     step = Step("Try expandable segments before more recompute.", subject.again(_EXPANDABLE_SEGMENTS))
@@ -177,13 +177,17 @@ def _fragmentation_of_several(seen: Sequence[tuple[Subject, Seen]]) -> Seen:
         if (sizes := _gap_sizes(subject)) is not None
     ]
     first, one = seen[0]
-    open_ones = [subject for subject, _ in seen if _EXPANDABLE not in str(subject.row.environment)]
+    open_ones = [subject for subject, _ in seen if not _is_expandable(subject)]
     steps = one.steps
     if open_ones:
         candidates = [subject.line.candidate for subject in open_ones]
         command = repeat_candidates(candidates, first.commands, _EXPANDABLE_SEGMENTS)
         steps = (Step("Try expandable segments before more recompute.", command),)
     return Seen(f"reserved memory is above allocated memory by: {'; '.join(gaps)}", one.cause, steps)
+
+
+def _is_expandable(subject: Subject) -> bool:
+    return _EXPANDABLE in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 def _gap_sizes(subject: Subject) -> tuple[int, int] | None:
@@ -262,10 +266,10 @@ def _how_far(base: Line, line: Line) -> str:
     if before.stage != now.stage and (before.last_iteration or 0) == (now.last_iteration or 0):
         return f"recompute moved the peak to a later stage, from {before.stage} to {now.stage}"
     count = (now.last_iteration or 0) - (before.last_iteration or 0)
-    later = f"{count} iteration{'s' * (count != 1)} later"
+    later = f", {count} iteration{'s' * (count != 1)} later" if count else ""
     if before.stage == now.stage:
-        return f"the same stage ({now.stage}) still does not fit, {later}"
-    return f"{before.stage} fits now, and {now.stage} does not, {later}"
+        return f"the same stage ({now.stage}) still does not fit{later}"
+    return f"{before.stage} fits now, and {now.stage} does not{later}"
 
 
 def _gap_text(allocated: int, reserved: int) -> str:

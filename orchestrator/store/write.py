@@ -28,7 +28,8 @@ from orchestrator.store.models import (
     Trial,
 )
 from orchestrator.store.models import Batch as BatchRow
-from orchestrator.store.prepare import ITERATION_COLUMNS, STAGE_COLUMNS, PreparedAttempt
+from orchestrator.store.prepare import PreparedAttempt
+from orchestrator.store.rank_rows import ITERATION_COLUMNS, STAGE_COLUMNS
 from orchestrator.store.requested import row_of_spec, trial_row
 from orchestrator.vocabulary import is_result
 
