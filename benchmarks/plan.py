@@ -8,8 +8,8 @@ every 20 ms: `pss_mb` counts a page that several processes map once (shared amon
 other programs with the same libraries make it smaller), `rss_mb` counts it for each of them. `own_mb` and
 `validator_mb` are the kernel's own high-water marks of each process, wherever they fell.
 
-Cost per further candidate is the difference between grids of 500, 2,000 and 8,000 candidates. Hydra's multirun takes
-minutes for the whole grid, so by default it runs some of its points and the total is that, scaled up;
+CPU time per further candidate is the difference between grids of 500, 2,000 and 8,000 candidates. Hydra's multirun
+takes minutes for the whole grid, so by default it runs some of its points and the total is that, scaled up;
 `--hydra-points 2000` runs it whole. Prints one JSON line.
 """
 
@@ -74,7 +74,7 @@ def main() -> None:
                 "whole": whole,
                 "small": small,
                 "large": large,
-                "ms_per_further_candidate": {
+                "cpu_ms_per_further_candidate": {
                     which: {"to_2000": further(small, whole, which), "to_8000": further(whole, large, which)}
                     for which in ("first", "second")
                 },
@@ -100,8 +100,8 @@ def planned(folder: Path, points: int) -> dict[str, Any]:
 
 
 def further(less: dict[str, Any], more: dict[str, Any], which: str) -> float:
-    """Milliseconds of each candidate that the larger grid has more: what start-up takes is in neither."""
-    seconds = more[which]["seconds"] - less[which]["seconds"]
+    """CPU time of each candidate that the larger grid has more: what start-up takes is not in it."""
+    seconds = more[which]["cpu_seconds"] - less[which]["cpu_seconds"]
     return round(seconds * 1e3 / (more["candidates"] - less["candidates"]), 2)
 
 
