@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.errors import EnvironmentFailure
-from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, parse_sacct, parse_squeue
+from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, newest, parse_sacct, parse_squeue
 from orchestrator.dispatch.slurm.launcher import step_environment
 from orchestrator.dispatch.slurm.printed import end_of_job, exit_codes_of, memory_word
 from orchestrator.dispatch.slurm.record import Submission
@@ -32,6 +32,24 @@ def test_a_requeued_jobs_incarnations_and_steps_are_kept_apart() -> None:
     assert (jobs["7"].job.word, [row.word for row in jobs["7"].earlier]) == ("COMPLETED", ["NODE_FAIL"])
     assert [(row.step, row.word) for row in jobs["7"].steps] == [("batch", "COMPLETED"), ("0", "OUT_OF_MEMORY")]
     assert (jobs["8"].job.word, jobs["8"].job.nodes, jobs["8"].job.start) == ("CANCELLED", None, None)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "queue", "live"),
+    [
+        ("NODE_FAIL", "PENDING", True),
+        ("NODE_FAIL", "COMPLETING", True),
+        ("PREEMPTED", "RUNNING", True),
+        ("COMPLETED", "COMPLETING", False),
+        ("NODE_FAIL", "NODE_FAIL", False),
+        ("RUNNING", "COMPLETED", True),
+    ],
+)
+def test_a_job_that_was_put_back_is_not_over_because_accounts_lag(accounts: str, queue: str, live: bool) -> None:
+    said = newest({"7": JobRows(Row("7", None, "b", accounts))}, {"7": JobRows(Row("7", None, "b", queue))})["7"]
+    assert said.is_live is live
+    if live and accounts != "RUNNING":
+        assert [row.word for row in said.earlier] == [accounts]
 
 
 def test_the_queue_is_read_where_nothing_keeps_accounts() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _SACCT_FIELDS = ("JobIDRaw", "JobName", "State", "ExitCode", "NodeList", "Reason", "Start", "End")
@@ -19,6 +19,8 @@ LIVE_STATES = frozenset(
         "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "RESIZING",
     }
 )  # fmt: skip
+_PUT_BACK = frozenset({"NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REQUEUED"})
+"""Ends after which Slurm may put a job back into the queue."""
 QUEUED_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 
 
@@ -102,6 +104,20 @@ def parse_squeue(text: str) -> dict[str, JobRows]:
     return jobs
 
 
+def newest(accounts: Mapping[str, JobRows], queue: Mapping[str, JobRows]) -> dict[str, JobRows]:
+    """What accounts say of jobs, but for those that the queue knows to wait or run again. Pure.
+
+    Slurm writes that a job ended with its node, or gave way, some seconds before it writes that it waits again.
+    """
+    found = {**queue, **accounts}
+    for key in accounts.keys() & queue.keys():
+        old, new = accounts[key], queue[key]
+        ended_for_another = old.job.word in _PUT_BACK and new.job.word == "COMPLETING"
+        if not old.is_live and new.is_live and (ended_for_another or new.job.word != "COMPLETING"):
+            found[key] = JobRows(new.job, (*old.earlier, old.job), old.steps)
+    return found
+
+
 def ask_about(job_ids: Sequence[str]) -> Heard:
     """What Slurm knows of these jobs, in one call: accounts, and the queue for what they do not have (yet).
 
@@ -111,7 +127,12 @@ def ask_about(job_ids: Sequence[str]) -> Heard:
     if not job_ids:
         return Heard()
     wanted = set(job_ids)
-    return _ask(["--jobs", ",".join(job_ids)], lambda job: job.job.job_id in wanted, lambda jobs: set(jobs) == wanted)
+
+    def all_live(jobs: dict[str, JobRows]) -> bool:
+        # The queue is asked of what has ended: accounts may not know yet that it was put back there.
+        return set(jobs) == wanted and all(job.is_live for job in jobs.values())
+
+    return _ask(["--jobs", ",".join(job_ids)], lambda job: job.job.job_id in wanted, all_live)
 
 
 def ask_for_names(names: Sequence[str], since: float) -> Heard:
@@ -179,7 +200,7 @@ def _ask(
         if accounts is None:
             raise SlurmUnavailable(f"{refusal}; {error}") from error
         return Heard({key: job for key, job in accounts.items() if wanted(job)}, complete=False)
-    found = {**queue, **(accounts or {})}
+    found = queue if accounts is None else newest(accounts, queue)
     return Heard({key: job for key, job in found.items() if wanted(job)}, complete=accounts is not None)
 
 
