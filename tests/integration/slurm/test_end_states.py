@@ -29,6 +29,7 @@ from bed import (
 )
 
 from orchestrator.dispatch.attempt import attempt_dirs, rank_records
+from orchestrator.dispatch.handover import settle
 from orchestrator.dispatch.liveness import read_driver_state
 from orchestrator.dispatch.submit import batch_dirs, cancel, live_batches, read_batch
 from orchestrator.records import layout
@@ -201,26 +202,26 @@ def test_a_job_that_a_dead_node_requeues_goes_on_elsewhere(bed: Bed, results: Pa
     assert labels(results, trial_of(results, "control")) == ["failed:node_failure", "pass"]
 
 
-@pytest.mark.parametrize("requeue", [False, True])
-def test_a_preempted_trial_says_so_and_is_not_lost(bed: Bed, results: Path, requeue: bool) -> None:
-    fake = hanging("control")
-    more = {"cluster": {"partition": "low", "requeue": requeue}}
-    submitted = submit(results, "control", fake=fake, **more)
-    batch = submitted.batches[0].batch
-    until(lambda: running_trial(results, batch) == "control")
+def test_a_preempted_trial_says_so_and_is_not_lost(bed: Bed, results: Path) -> None:
+    """One in a job that goes, and one in a job that is put back into the queue: both give way to the same other."""
+    low = {requeue: {"cluster": {"partition": "low", "requeue": requeue}} for requeue in (False, True)}
+    folders = {requeue: results / f"requeue-{requeue}" for requeue in low}
+    made = {
+        requeue: submit(folder, "control", fake=hanging("control"), **low[requeue])
+        for requeue, folder in folders.items()
+    }
+    batches = {requeue: submitted.batches[0].batch for requeue, submitted in made.items()}
+    for requeue, folder in folders.items():
+        until(lambda folder=folder, batch=batches[requeue]: running_trial(folder, batch) == "control")
     subprocess.run(["sbatch", "-p", "gpu", "-N4", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 5"], check=True)
-    trial = trial_of(results, "control", **more)
-    if requeue:
-        job = job_of(results, submitted)
-        until(lambda: slurm("squeue", "-h", "-j", job, "-o", "%t") == "PD")
-        from orchestrator.dispatch.handover import settle
-
-        settle(results)
-        cancel(results, batch)
-        wait_over(results, batch)
-    else:
-        wait_over(results, batch)
-    assert labels(results, trial)[0] == "failed:preempted"
+    wait_over(folders[False], batches[False])
+    put_back = job_of(folders[True], made[True])
+    until(lambda: slurm("squeue", "-h", "-j", put_back, "-o", "%t") == "PD")
+    settle(folders[True])
+    cancel(folders[True], batches[True])
+    wait_over(folders[True], batches[True])
+    for requeue, folder in folders.items():
+        assert labels(folder, trial_of(folder, "control", **low[requeue]))[0] == "failed:preempted"
 
 
 def test_a_suspended_job_is_waited_for(bed: Bed, results: Path) -> None:
@@ -230,8 +231,6 @@ def test_a_suspended_job_is_waited_for(bed: Bed, results: Path) -> None:
     job = job_of(results, submitted)
     until(lambda: running_trial(results, batch) == "control")
     slurm("scontrol", "suspend", job)
-    from orchestrator.dispatch.handover import settle
-
     assert not settle(results)
     assert state_of(results, batch) == "submitted"
     slurm("scontrol", "resume", job)
