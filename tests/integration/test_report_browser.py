@@ -133,8 +133,8 @@ def test_a_page_draws_every_chart_without_an_error_or_a_request(browser, pages, 
 def test_a_page_fits_its_screen_in_light_and_dark(browser, pages, screenshots, name, scheme, size):
     show(browser, pages / f"{name}.html", size=size, scheme=scheme)
     save(browser, screenshots / f"{name}-{scheme}-{size}.png")
-    width, visible = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
-    assert width <= visible
+    # A phone widens its window to what does not fit, so the screen's own width is what counts.
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= SIZES[size][0]
     ink, paper = browser.execute_script(
         "const style = getComputedStyle(document.body); return [style.color, style.backgroundColor]"
     )

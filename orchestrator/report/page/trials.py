@@ -19,7 +19,7 @@ from orchestrator.vocabulary.units import format_bytes
 MOST_CELLS = 48_000
 """Cells of heat maps in one page: beyond, the coldest ranks of the largest jobs are left out, and the page says so."""
 
-MOST_POINTS = 36_000
+MOST_POINTS = 28_000
 """Points of the charts through the iterations in one page: beyond, every second, third, ... iteration is shown."""
 
 Setting = tuple[str, str, str, bool]
@@ -88,7 +88,7 @@ def shown_lines(groups: Sequence[Group], chosen: Iterable[Line], memory: Memory)
     taken = set(map(id, chosen))
     total = sum(len(memory.cells.get(one.id, ())) for one in memory.executed.values())
     share = min(1.0, MOST_CELLS / total) if total else 1.0
-    points = sum(len(one.stages) for history in memory.histories.values() for one in history)
+    points = sum(len(one.stages) + 1 for history in memory.histories.values() for one in history)
     every = max(1, -(-points // MOST_POINTS))
     return [
         [
