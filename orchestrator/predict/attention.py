@@ -43,11 +43,17 @@ def write_mla(page: Page) -> None:
         # a checkpoint keeps its inputs, which are slices, and with them the whole output.
         page.keep_instead("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "up", _MLA, up)
         page.keep("key/value latent", "[t, kv_lora]", shard * latent * element, "up", "up", _NORM_LINEAR, up)
+    elif local.sequence_parallel and local.tp > 1:
+        # Gathered from the ranks that share the projection, and the latent scattered again for its norm.
+        page.keep_instead("key/value latent and rope key, gathered", "[T, kv_lora + rope]",
+                          tokens * (latent + rope) * element, "down", "up", _MLA, up)  # fmt: skip
+        scattered = 0 if page.norm_copies and head.qk_norm else shard * latent * element
+        page.keep("key/value latent", "[t, kv_lora]", scattered, "down", "proj", _MLA)
     elif page.norm_copies and head.qk_norm:
         page.keep_instead("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA, up)
     else:
         page.keep("key/value latent and rope key", "[t, kv_lora + rope]", combined, "down", "proj", _MLA)
-    if local.sequence_parallel and local.tp > 1:
+    if local.sequence_parallel and local.tp > 1 and page.numerics.transformer_engine:
         page.keep_instead("rope key, gathered", "[T, rope]", tokens * rope * element, "down", "up", _MLA, up)
     if head.qk_norm:
         page.keep("key/value latent, normed", "[t, kv_lora]", page.linear_input(shard * latent), "up", "up",
@@ -82,7 +88,7 @@ def write_gqa(page: Page) -> None:
     every = (heads * (2 if head.output_gate else 1) + 2 * groups) * head.head_dim
     mixed = tokens * every * element
     core = ("core_attn",)
-    _mixed(page, mixed, heads == groups)
+    _mixed(page, mixed, head.fused_core or heads == groups)
     if head.output_gate:
         page.keep("output gate", "[T, n/tp, d]", tokens * heads * head.head_dim * element, "up", "proj", _GQA)
     if head.qk_norm:
@@ -110,13 +116,13 @@ def write_gqa(page: Page) -> None:
     _moment(page, heads, (heads + 2 * groups + repeated) * head.head_dim, heads * head.head_dim, head.head_dim)
 
 
-def _mixed(page: Page, size: int, same_heads: bool) -> None:
+def _mixed(page: Page, size: int, as_they_are: bool) -> None:
     """What the projection made: Transformer Engine copies queries, keys and values out of it. Torch's norm of the keys
-    saves a view of it, and so does unfused attention of the values, unless it repeats them for each query head."""
+    saves a view of it, and so does other attention of the values, unless it repeats them for each query head."""
     name, shape = "queries, keys and values, interleaved", "[T, (n + 2g)/tp, d]"
     if page.numerics.transformer_engine:
         page.hold(name, shape, size, "up", "up", _GQA)
-    elif page.shapes.attention.qk_norm or same_heads:
+    elif page.shapes.attention.qk_norm or as_they_are:
         page.keep(name, shape, size, "up", "core", _GQA)
     else:
         page.keep_instead(name, shape, size, "up", "core", _GQA, ("core_attn",))

@@ -192,7 +192,9 @@ def _restored(ledger: Ledger, active: frozenset[str]) -> tuple[int, int]:
     found = [0, 0]
     for tensor in ledger.tensors:
         if tensor.kept and tensor.labels & active & DISCARDS and not tensor.labels & active & REGIONS:
-            found[order[tensor.made] >= begin] += 2 * tensor.bytes
+            # What ends with the operation that makes it is no output: it is saved anew while the output is made.
+            times = 2 if tensor.until != tensor.made else 1
+            found[order[tensor.made] >= begin] += times * tensor.bytes
     return found[0], found[1]
 
 

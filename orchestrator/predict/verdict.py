@@ -7,10 +7,12 @@ from enum import Enum
 
 from orchestrator.predict.calibrate import Calibration, expect
 from orchestrator.predict.job import Job, local_sizes
+from orchestrator.predict.layers import layer_ledger
 from orchestrator.predict.memory import Prediction, RankMemory, exchanged
 from orchestrator.vocabulary import Stage
 
 _GB = 10**9
+_OTHER_STAGES = ("collectives", "optimizer")
 
 
 class Answer(str, Enum):
@@ -71,17 +73,24 @@ def range_of(job: Job, prediction: Prediction, calibration: Calibration | None =
     return Range(
         expected=expected,
         low=max(0, expected + sum(term.low for term in terms)),
-        high=expected + max(doubt, sum(term.high for term in terms)),
+        high=expected + max(doubt, _highest(job, terms)),
         terms=terms,
         outside=_outside(job, rank),
     )
 
 
+def _highest(job: Job, terms: tuple[Term, ...]) -> int:
+    """What the terms may add up to. On the CPU, those of other stages than the peak's do not: the largest counts."""
+    apart = [term.high for term in terms if term.name in _OTHER_STAGES]
+    together = sum(term.high for term in terms if term.name not in _OTHER_STAGES)
+    if job.numerics.cuda or not any(apart):
+        return together
+    return max(together, max(apart) + next(term.high for term in terms if term.name == "ledger"))
+
+
 def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     if not job.numerics.cuda:
-        error = rank.kept // 50
-        ledger = Term("ledger", -error, error, "2% of the activations that forward keeps")
-        return (ledger, *_order(job, rank), *_routing(job, rank, calibrated=calibrated))
+        return (*_on_cpu(job, rank), *_order(job, rank), *_routing(job, rank, calibrated=calibrated))
     share = 0.01 if calibrated else 0.03
     error = int(share * rank.kept)
     terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
@@ -106,6 +115,24 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     if job.cuda_graphs:
         terms.append(Term("CUDA graphs", 0, rank.kept // 4, "private pools hold what a captured layer would free"))
     return tuple(terms)
+
+
+def _on_cpu(job: Job, rank: RankMemory) -> tuple[Term, ...]:
+    """What the CPU trainer's peaks leave open: its operations are torch's, one by one, and its collectives gloo's."""
+    error, local = rank.kept // 50, local_sizes(job)
+    kinds = {layer_ledger(kind, job.shapes, local, job.numerics) for kind in set(job.shapes.layers)}
+    one = max((tensor.bytes for ledger in kinds for tensor in ledger.tensors), default=0)
+    copies = job.layout.dp_with_cp > 1 or job.layout.expert_dp > 1
+    synced = rank.steady[Stage.GRAD_SYNC] + rank.state.gradients if copies else 0
+    stepped = rank.steady[Stage.OPTIMIZER_STEP] + 4 * rank.state.largest
+    return (
+        Term("ledger", -error, error, "2% of the activations that forward keeps"),
+        Term("operations", -one, one, "the largest tensor of a layer, freed before the next is made or after"),
+        Term("collectives", 0, max(0, synced - rank.peak), "gloo may reduce a copy of the gradients"),
+        Term(
+            "optimizer", 0, max(0, stepped - rank.peak), "torch's Adam makes two or three tensors of a parameter's size"
+        ),
+    )
 
 
 def _order(job: Job, rank: RankMemory) -> tuple[Term, ...]:

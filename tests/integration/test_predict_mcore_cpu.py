@@ -127,8 +127,8 @@ def test_the_stated_range_contains_what_was_measured(trials: Trials, layout: str
     spread = range_of(job, predict_memory(job))
     measured = max(highest(record) for record in trials.passed(config).records)
     assert spread.low <= measured <= spread.high
-    if "ep" not in layout and layout != EXPERT_PARALLEL:
-        assert spread.high < 1.1 * spread.low, "a range that says nothing contains everything"
+    if layout != EXPERT_PARALLEL:
+        assert spread.high < 1.2 * spread.low, "a range that says nothing contains everything"
 
 
 @pytest.mark.parametrize("layout", [DATA_PARALLEL, TENSOR_PARALLEL, LATENT_TENSOR_PARALLEL])
