@@ -11,7 +11,7 @@ from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, newest, 
 from orchestrator.dispatch.slurm.launcher import step_environment
 from orchestrator.dispatch.slurm.printed import end_of_job, exit_codes_of, memory_word
 from orchestrator.dispatch.slurm.record import Submission
-from orchestrator.dispatch.slurm.settle import Fate, fate_of_job
+from orchestrator.dispatch.slurm.settle import Fate, fate_of_job, was_killed
 from orchestrator.dispatch.slurm.submission import refusal_of
 from orchestrator.dispatch.submit import live_batches, write_batch
 from orchestrator.records.spec import Batch
@@ -83,6 +83,14 @@ SUBMISSION = Submission("b", "submitted", "token", "orchestrator-b", at=1000.0, 
 )
 def test_what_a_jobs_state_means_for_its_batch(said: Heard, fate: Fate) -> None:
     assert fate_of_job(SUBMISSION, said, now=2000.0)[0] is fate
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "killed"), [("0:9", True), ("0:15", True), ("1:0", False), ("0:53", False), (None, False)]
+)
+def test_a_job_killed_before_its_driver_spoke_is_no_failed_launch(exit_code: str | None, killed: bool) -> None:
+    """0:53 is Slurm's word for a folder that it cannot write to."""
+    assert was_killed(Row("7", None, "orchestrator-b", "FAILED", exit_code)) is killed
 
 
 def test_a_job_submitted_just_now_may_be_unknown_for_a_while() -> None:

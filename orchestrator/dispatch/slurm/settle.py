@@ -5,6 +5,7 @@ Never submits anything. What has no result afterwards is open, and the user's ne
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from orchestrator.records.redact import redact_text
 PATIENCE_SECONDS = 120.0
 """How long a job may be unknown to Slurm after its submission before it counts as vanished."""
 _LOG_TAIL_BYTES = 4000
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _NO_PICKLE = "could not find submitted jobs in path"
 
 
@@ -164,12 +166,18 @@ def _never_began(folder: Path, submission: Submission, row: Row | None, ended: s
     log = _job_log(folder, submission)
     if row.word == "CANCELLED":
         attempts.never_ran(batch, everything, "slurm", cancelled=True, scheduler=row_as_json(row))
-    elif _NO_PICKLE in log:
+    elif _NO_PICKLE in log or was_killed(row):
         return NEVER_STARTED
     else:
         words = log or f"the job ended {row.state} with {row.exit_code} before its driver began, and printed nothing"
         attempts.never_ran(batch, everything, "slurm", launch_error=words, scheduler=row_as_json(row))
     return ended
+
+
+def was_killed(row: Row) -> bool:
+    """Whether a job's script was ended from outside, by a signal that says nothing of the script. Pure."""
+    _, _, number = (row.exit_code or "").partition(":")
+    return number.isdigit() and int(number) in _FROM_OUTSIDE
 
 
 def _deliver_pickle(folder: Path, submission: Submission) -> None:

@@ -101,3 +101,4 @@ def test_every_trial_has_one_result_whenever_its_process_was_killed(
     for folder in folders:
         found = [label for label in labels(folder, trial) if is_result(label or "")]
         assert found == ["pass"], f"{folder.name}: {labels(folder, trial)}"
+        assert "failed:launch" not in labels(folder, trial), f"{folder.name}: a killed driver is no failed launch"
