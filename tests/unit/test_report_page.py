@@ -139,6 +139,16 @@ def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
     assert markdown.count("is chance") == 1
 
 
+def test_nothing_is_called_the_fastest_where_nobody_knows_how_times_scatter():
+    made = content(published_rows("moonlight-16b"), target_gb=36)
+    assert made.sections[0].decision.basis == (
+        "Its step time is the smallest of the 4 candidates that passed with every rank at or below 36.000 GB; how such "
+        "times scatter is not known."
+    )
+    without_control = content([row(["moe"]), row(["mlp"], step_ms=150.0)])
+    assert "the fastest" not in without_control.sections[0].decision.basis
+
+
 def test_a_candidate_of_several_runs_has_one_peak_on_the_whole_page():
     runs = [row(peak=size, trial=f"c{number}", attempt=f"00{number}") for number, size in ((1, 60 * GB), (2, 61 * GB))]
     made = content([*runs, row(["moe"], peak=50 * GB, step_ms=140.0)])

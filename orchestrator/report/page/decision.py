@@ -113,11 +113,20 @@ def _basis(answer: Recommendation) -> str:
     within = "" if limit is None else f" with every rank at or below {format_bytes(limit)}"
     if fit == 1:
         said = f"It is the only candidate that passed{within}."
-    elif answer.alike is None:
+    elif answer.alike is None and _noise_known(answer):
         said = f"It is the fastest of the {fit} candidates that passed{within}."
+    elif answer.alike is None:
+        said = (
+            f"Its step time is the smallest of the {fit} candidates that passed{within}; how such times scatter is not "
+            "known."
+        )
     else:
         said = f"Its step time is the smallest of the {fit} candidates that passed{within}."
     return said if limit is not None else f"{said} No memory target was given: --target-gb sets one."
+
+
+def _noise_known(answer: Recommendation) -> bool:
+    return any(line.time_delta is not None and line.time_delta.band is not None for line in answer.group.lines)
 
 
 def _runner_up_noise(answer: Recommendation, second: Loser | None) -> str:
