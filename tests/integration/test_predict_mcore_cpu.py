@@ -128,7 +128,7 @@ def test_the_stated_range_contains_what_was_measured(trials: Trials, layout: str
     measured = max(highest(record) for record in trials.passed(config).records)
     assert spread.low <= measured <= spread.high
     if layout != EXPERT_PARALLEL:
-        assert spread.high < 1.2 * spread.low, "a range that says nothing contains everything"
+        assert spread.high < 1.25 * spread.low, "a range that says nothing contains everything"
 
 
 @pytest.mark.parametrize("layout", [DATA_PARALLEL, TENSOR_PARALLEL, LATENT_TENSOR_PARALLEL])
