@@ -38,7 +38,8 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
         created_at=0.0,
         launcher={"kind": "slurm", "cluster": cluster_group},
         parallel_trials=cluster.parallel_trials,
-        trials_per_batch=cluster.trials_per_job,
+        trials_per_batch=None if plan.searched else cluster.trials_per_job,
+        closing_controls=not plan.searched,
         fingerprint=plan.software,
     )
     scripts = []
@@ -49,6 +50,7 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
         folder = layout.batch_dir(results_dir, name) / "submitit"
         text = executor.script(folder, cluster.python or sys.executable, parameters)
         where = f"{counted(shape.nodes, 'node')} of {counted(shape.ranks_per_node, 'rank')}"
-        title = f"{name}: {counted(len(batch.trials), 'trial')}, {where}"
+        most = "at most " if plan.searched else ""
+        title = f"{name}: {most}{counted(len(batch.trials), 'trial')}, {where}"
         scripts.append((title, text))
     return scripts

@@ -143,6 +143,19 @@ def test_the_scripts_shown_are_those_that_submitit_submits(tmp_path: Path, monke
     assert not (tmp_path / "results").exists()
 
 
+def test_a_search_is_one_job_without_a_closing_control(tmp_path: Path) -> None:
+    cluster = {"kind": "slurm", "gpus_per_node": 2, "trials_per_job": 2}
+    asked = [
+        Candidate(
+            f"[{label}]", copy.deepcopy(REQUEST) | {"cluster": cluster, "recompute_modules": [label] if label else []}
+        )
+        for label in ("", "core_attn", "mlp", "layernorm")
+    ]
+    searched = planned_scripts(make_plan("s", asked, known={}, searched=True), tmp_path)
+    assert [title for title, _ in searched] == ["batch-1: at most 4 trials, 1 node of 2 ranks"]
+    assert len(planned_scripts(make_plan("s", asked, known={}), tmp_path)) == 2
+
+
 def test_no_scripts_are_made_up_for_other_clusters_or_unknown_ranks(tmp_path: Path) -> None:
     assert planned_scripts(make_plan("s", [candidate("a", [])], known={}), tmp_path) == []
     recipe = copy.deepcopy(REQUEST) | {"cluster": {"kind": "slurm"}, "trainer": {"name": "bridge"}}
