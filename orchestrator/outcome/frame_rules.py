@@ -115,7 +115,7 @@ CONTAINERS = (
         r"(?!\w*(?:data|build|config|args|provider))\w*(?:evaluat|validation)\w*|run_(?:eval|valid)\w*|"
         r"eval_(?:step|epoch|loop|batch|iter|one)\w*|predict(?:ion)?_(?:step|loop)|validate_(?:epoch|one|step)\w*|"
         r"val(?:id)?_(?:epoch|step|one|loop)\w*|"
-        r"test_step|on_validation\w*|_run_sanity_check|compute_eval_\w+",
+        r"test_step|(?!set_|is_)\w+_eval|on_validation\w*|_run_sanity_check|compute_eval_\w+",
     ),
     FrameRule(
         "frame.validate-of-trainer",
@@ -242,7 +242,7 @@ PLACES = (
         "frame.forward",
         Stage.FORWARD,
         SourceFrame("megatron/core/pipeline_parallel/schedules.py", "forward_step"),
-        r"forward|_?forward_(?!backward)(?!only)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|"
+        r"forward|_?forward_(?!backward|only|thread)\w+|(?!recv_|send_)\w+_forward(?:_step|_mlp|_attention)?|"
         r"forward_step\w*|_?loss_func\w*|"
         r"(?:compute|calculate)_(?:log_?prob|loss|language_model_loss)\w*|training_step|\w*cross_entropy\w*|"
         r"\w*softmax\w*|\w*log_?probs\w*|entropy_from_logits\w*",

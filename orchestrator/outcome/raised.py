@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,9 @@ _REFUSALS = ("AssertionError", "ValueError", "NotImplementedError", "TypeError",
 _BUILDING_STAGES = frozenset({Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD, Stage.DISTRIBUTED_INIT})
 _BEFORE_ANY_MEMORY = frozenset({Stage.LAUNCH, Stage.STARTUP, Stage.DISTRIBUTED_INIT})
 _PINNING = ("pin_memory", "cudaHostRegister", "cudaHostAlloc", "register_pinned")
+
+_ASSERTS_A_SETTING = re.compile(r"assert\b.*\b(?:args|cfg|config|hparams)\.\w")
+"""Source whose assertion, without a message, refuses a setting."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,9 @@ def judge_exception(
     code = frames[-1].code if frames else ""
     if any(word in code for word in _PINNING) and ("CUDA error" in message or "out of memory" in message):
         found = Verdict(Cause.HOST_OOM, Weight.ROOT, where.stage, ("host.pinned-memory",), headline)
-    elif (found is None or found.weight is not Weight.ROOT) and _is_refusal(kind.rpartition(".")[2], where.stage):
+    elif (found is None or found.weight is not Weight.ROOT) and (
+        _is_refusal(kind.rpartition(".")[2], where.stage) or (not message and _ASSERTS_A_SETTING.match(code))
+    ):
         found = Verdict(Cause.INVALID_CONFIG, Weight.ROOT, where.stage, ("software.refused",), headline)
     elif found is None:
         found = Verdict(Cause.UNKNOWN, Weight.VAGUE, where.stage, ("exception.unknown",), headline)

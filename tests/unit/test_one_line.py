@@ -81,6 +81,7 @@ LINES = {
         "AssertionError: When using MoE and tensor parallelism, sequence parallelism must be used.",
         "Could not override 'model.num_layer'.",
         "Error merging 'config' with schema",
+        "[rank1]:   size mismatch for mlp.weight: copying a param with shape torch.Size([8]) from checkpoint",
     ),
     Cause.DATA: (
         "RuntimeError: Internal: could not parse ModelProto from tokenizer.model",
@@ -102,12 +103,15 @@ LINES = {
     Cause.NON_FINITE: (
         "RuntimeError: Function 'SoftmaxBackward0' returned nan values in its 0th output.",
         " iteration     5426/  250000 | lm loss: 2.1E+00 | grad norm: nan | number of nan iterations:   0 |",
+        "02:31:56: train iter: 100 loss_net: nan loss_scale: 785.4 seconds: 122.871",
         "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 4.5e-06, 'epoch': 0.66}",
         "Steps:   0%|    | 1/2000 [00:14<8:16:07, 14.89s/it, lr=1e-5, step_loss=nan][2024-07-10 15:50:50] [INFO] on",
     ),
+    Cause.TIME_LIMIT: ("UncompletedJobError: Job not requeued because: timed-out and not checkpointable.",),
     Cause.SHARED_GPU: ("RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",),
     Cause.SKIPPED_STEPS: ("[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1",),
     Cause.NONE: (
+        "Epoch [1][100/9999] lr: 1.0e-03, loss: 1.9, grad_norm: nan\nEpoch [1][200/9999] lr: 1.0e-03, grad_norm: 3.9",
         " iteration 100/ 1000 | lm loss: 2.1E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |",
         "Training epoch 0, iteration 9/99 | lr: 1e-05 | global_batch_size: 8 | reduced_train_loss: 2.2",
         "[2022-11-22 00:36:54,800] [INFO] [logging.py:96:log_dist] [Rank 0] step=20, skipped=2, lr=[9.65e-06]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,47 @@ def test_what_repeats_is_counted_and_a_late_rank_is_still_heard() -> None:
     found = judge([read_text(f"{early}\n{late}\n")]).outcome
     assert (found.rank, found.also_ranks) == (0, (1, 5))
     assert "994 further lines repeat these" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("iteration", "cause"),
+    [
+        (lambda number: {"skipped": 1}, Cause.SKIPPED_STEPS),
+        (lambda number: {"skipped": int(number < 31)}, Cause.NONE),
+        (lambda number: {"skipped": int(number > 500)}, Cause.SKIPPED_STEPS),
+        (lambda number: {"gradient": "nan"}, Cause.NON_FINITE),
+        (lambda number: {"gradient": "inf" if number < 3 else "1.2"}, Cause.NONE),
+        (lambda number: {"nan": int(number == 3)}, Cause.NON_FINITE),
+    ],
+)
+def test_numbers_that_spoil_a_run_count_unless_training_went_on_without_them(
+    iteration: Callable[[int], dict[str, object]], cause: Cause
+) -> None:
+    text = "\n".join(_progress(number, **iteration(number)) for number in range(1, 1000))
+    assert judge([read_text(text)]).outcome.cause is cause
+
+
+def _progress(number: int, skipped: object = 0, nan: object = 0, gradient: object = "1.0") -> str:
+    return (
+        f" iteration {number}/ 9000 | lm loss: 2.1E+00 | loss scale: 1.0 | grad norm: {gradient} | "
+        f"number of skipped iterations:   {skipped} | number of nan iterations:   {nan} |"
+    )
+
+
+def test_a_notebooks_headline_names_what_its_end_would_have_said() -> None:
+    cell = """\
+MemoryError                               Traceback (most recent call last)
+<ipython-input-7-0123456789ab> in <module>()
+----> 2 scores = evaluate_all(model, batches)
+
+<ipython-input-5-ba9876543210> in evaluate_all(model, batches)
+---> 11     return scores * mask"""
+    outcome = judge([read_text(cell)]).outcome
+    assert (outcome.cause, outcome.stage) == (Cause.HOST_OOM, Stage.EVALUATE)
+
+
+def test_a_bare_assertion_is_known_by_the_setting_that_its_source_names() -> None:
+    frames = [("train.py", "main", "assert args.batch_size % len(devices) == 0")]
+    assert judge([read_text(raised("AssertionError", *frames))]).outcome.cause is Cause.INVALID_CONFIG
+    frames = [("train.py", "main", "assert loss.dim() == 1")]
+    assert judge([read_text(raised("AssertionError", *frames))]).outcome.cause is Cause.UNKNOWN

@@ -82,8 +82,8 @@ NUMBERS_RULES = (
     Rule(
         "numbers.loss-in-progress",
         Cause.NON_FINITE,
-        ("oss: nan", "oss: NaN", "oss: NAN", "oss: inf", "oss: INF", "oss: -inf", "oss': nan", "oss': inf", "oss=nan"),
-        r"(?i)(?<![a-z])loss['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
+        (": nan", ": NaN", ": NAN", ": inf", ": INF", ": -inf", "oss=nan"),
+        r"(?i)(?<![a-z])loss(?:_[a-z]+)*['\"]?(?: value)?[:=] *-?(?:nan|inf)\b",
         "{'loss': nan, 'grad_norm': nan, 'learning_rate': 1e-05, 'epoch': 0.1}",
         weight=Weight.NUMBERS,
         stage=Stage.FORWARD,

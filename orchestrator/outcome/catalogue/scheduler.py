@@ -41,8 +41,9 @@ SCHEDULER_RULES = (
     Rule(
         "scheduler.time-limit",
         Cause.TIME_LIMIT,
-        ("TIME LIMIT", "TERM_RUNLIMIT", "walltime", "time limit"),
+        ("TIME LIMIT", "TERM_RUNLIMIT", "walltime", "time limit", "timed-out and not checkpointable"),
         r"DUE TO TIME LIMIT|TERM_RUNLIMIT|walltime \d+ exceeded|walltime.*exceeded limit|"
+        r"not requeued because: timed-out|"
         r"exceeded (?:its |the )?time limit|exit_duration_in_mins.*exit",
         "slurmstepd: error: *** STEP 4226796.2 ON node01 CANCELLED AT 2025-12-03T14:53:02 DUE TO TIME LIMIT ***",
         weight=Weight.WAITED,

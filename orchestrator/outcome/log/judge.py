@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.outcome.evidence import Outcome
 from orchestrator.outcome.log.account import Account, LogFinding
+from orchestrator.outcome.raised import Verdict
 from orchestrator.outcome.rule import Weight
 from orchestrator.vocabulary import SETUP_STAGES, Cause, Stage, label_of
 from orchestrator.vocabulary.causes import OOM_CAUSES
@@ -109,7 +110,7 @@ def _survived(finding: LogFinding, account: Account) -> bool:
     A few iterations may be printed late. They count only where nothing says afterwards that a process ended.
     """
     if finding.verdict.weight is Weight.NUMBERS:
-        return finding.verdict.cause is Cause.SKIPPED_STEPS and _skipping_stopped(finding, account)
+        return _may_recover(finding.verdict) and _stopped(finding, account)
     later = [(offset, iteration) for offset, iteration in account.progress if offset > finding.offset]
     before = finding.before
     if before is None:  # the log may begin anywhere
@@ -131,8 +132,14 @@ def _survived(finding: LogFinding, account: Account) -> bool:
     )
 
 
-def _skipping_stopped(finding: LogFinding, account: Account) -> bool:
-    """Loss scaling skips a few iterations when it starts; a run that goes on skipping is another matter."""
+def _may_recover(verdict: Verdict) -> bool:
+    """Loss scaling skips a few iterations when it starts, for what their gradients were; a run that goes on so is
+    another matter."""
+    return verdict.cause is Cause.SKIPPED_STEPS or verdict.rules[:1] == ("numbers.gradient-in-progress",)
+
+
+def _stopped(finding: LogFinding, account: Account) -> bool:
+    """Whether training went on without it."""
     last, iteration = account.last.get(finding.verdict.cause, (finding.offset, 0))
     return any(offset > last and reached > iteration for offset, reached in account.progress)
 

@@ -78,6 +78,7 @@ SMALL = tuple(
         "│ /",
         ".py in ",
         "oom-kill",
+        "size mismatch for",
         "corrupt",
         "(): invalid",
     )

@@ -14,7 +14,8 @@ END_WINDOW = 8 * 2**10
 _PROGRESS = re.compile(
     rb"\biteration:? +(\d+) ?/ *\d+|\bafter (\d+) iterations\b|\bglobal_step\S*[:=] ?'?(\d+)|"
     rb"\biteration[:=]? +(\d+)(?= *\|)|^(?!.*\b[Vv]al).*\| *(\d+)/\d+ \[\d+:|"
-    rb"\bsteps?[:=] ?(\d+)(?: +loss|, skipped=| - )|\btrain, step (\d+),|^=+ Step (\d+)/\d+ =",
+    rb"\bsteps?[:=] ?(\d+)(?: +loss|, skipped=| - )|\btrain, step (\d+),|^=+ Step (\d+)/\d+ =|"
+    rb"\bEpoch \[\d+\]\[(\d+)/\d+\]",
     re.MULTILINE,
 )
 _MARKS: tuple[tuple[str, Stage | None, str], ...] = (

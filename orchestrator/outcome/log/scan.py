@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
+
 from orchestrator.outcome.log.account import Account, LogFinding
 from orchestrator.outcome.log.document import is_binary, is_document
 from orchestrator.outcome.log.line import MAX_LINE, rank_of_file, without_colours
@@ -14,7 +17,7 @@ from orchestrator.outcome.rule import Weight
 _TAIL = 64 * 2**10
 _REPEATED = 1000
 _PER_BLOCK = 4
-"""Progress lines that spoil a run of which so many are read in every block."""
+"""Progress lines that spoil a run of which so many are read in every block, and the last."""
 _NEAR_THE_END = 8 * 2**20
 
 
@@ -157,7 +160,23 @@ def line_starts(data: bytes, frames: bool = True) -> set[int]:
                 break
             starts.add(_line_start(data, number.start(), returns))
             end = _line_end(data, number.end())
+        else:
+            number = _last_match(pattern, data, end)
+            if number is not None:
+                starts.add(_line_start(data, number.start(), returns))
     return starts
+
+
+def _last_match(pattern: re.Pattern[bytes], data: bytes, begin: int) -> re.Match[bytes] | None:
+    """The last place behind `begin`, looked for from the end."""
+    end = len(data)
+    while end > begin:
+        start = max(begin, data.rfind(b"\n", begin, max(begin, end - _TAIL)) + 1)
+        found = deque(pattern.finditer(data, start, end), maxlen=1)
+        if found:
+            return found[0]
+        end = start
+    return None
 
 
 def _line_start(data: bytes, place: int, returns: bool) -> int:

@@ -23,6 +23,7 @@ from orchestrator.outcome.log.traceback import (
     EXCEPTION,
     HEADER,
     IGNORED,
+    NAMED_HEADER,
     REVERSED,
     begins_a_box,
     cut_short,
@@ -68,6 +69,8 @@ class _Stream:
     ignored: bool = False
     boxed: bool = False
     """Inside a traceback as rich draws it."""
+    kind: str = ""
+    """The exception that its headline names."""
     broken_path: str = ""
     """A path in it whose line number stands on the next line."""
     open: LogFinding | None = None
@@ -169,6 +172,10 @@ class Story:
             ignored = stream.ignored and not stream.frames
             self._close(stream)
             stream.headed, stream.ignored = True, ignored
+            named = NAMED_HEADER.match(log.text)
+            stream.kind = "" if named is None else named["type"]
+            if named is not None:
+                self._listen(_FRAME_LINES)
             if log.text.startswith("╭"):
                 stream.boxed = True
                 self._listen(_BOX_LINES)
@@ -343,7 +350,7 @@ class Story:
             _attach(finding, frames)
             return
         line, offset, log = first
-        verdict = cut_short(frames)
+        verdict = cut_short(frames, stream.kind)
         self._record(stream, verdict, log, line, offset, framed=True)
 
     def _read_tables(self, log: LogLine, stream: _Stream) -> None:

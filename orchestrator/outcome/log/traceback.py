@@ -36,6 +36,8 @@ _LAUNCHER = re.compile(
 )
 """Whose traceback only says that a process ended."""
 HEADER = "Traceback (most recent call last)"
+NAMED_HEADER = re.compile(r"^(?P<type>[A-Z]\w+) {2,}Traceback \(most recent call last\)")
+"""How IPython begins a traceback: with the type of what ends it."""
 REVERSED = re.compile(r"(?:Current thread|Thread) 0x\w+.*most recent call first|^Stack \(most recent call first\)")
 IGNORED = re.compile(r"^\s*Exception ignored (?:in|while)")
 
@@ -63,8 +65,10 @@ def unfolded(raw: str) -> list[str]:
     return [prefix + first, *(prefix + _QUOTED.sub("", part) for part in rest)]
 
 
-def cut_short(frames: list[SourceFrame]) -> Verdict:
-    """A traceback without its last line still says where, and its last line of source may say what."""
+def cut_short(frames: list[SourceFrame], kind: str = "") -> Verdict:
+    """A traceback without its last line still says where, and its last line of source or its headline may say what."""
+    if kind:
+        return judge_exception(kind, "", frames)
     code = frames[-1].code
     where = stage_of(frames)
     if where.frame is not None and _CLOSURE.search(where.frame.code) and "lightning" in where.frame.file:
