@@ -45,6 +45,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from orchestrator.analysis.refusal import ONE_KEY
     from orchestrator.cli.rows import results
+    from orchestrator.report.compare import difference_lines
     from orchestrator.report.recommend import as_json, print_recommendation
     from orchestrator.report.search import left_out_lines
     from orchestrator.select.pick import Objective
@@ -69,6 +70,10 @@ def run(args: argparse.Namespace) -> int:
             if number:
                 print()
             print_recommendation(answer, sys.stdout)
+        if len(answers) > 1:
+            print("\nCandidates of different match keys are not weighed against each other. The keys differ in:")
+            for line in difference_lines(found.comparison):
+                print(f"  {line}")
         for reasons in found.found.left_out.values():
             for line in left_out_lines(reasons):
                 print(line)

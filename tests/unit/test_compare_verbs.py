@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sqlite3
 
 import pytest
 import yaml
@@ -218,3 +219,13 @@ def test_recommend_refuses_studies_that_do_not_match_and_names_their_keys(databa
 def test_recommend_takes_gigabytes_only(database, capsys, target, said):
     assert main(["recommend", "published/moonlight-16b", "--target-gb", target, "--db", database]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_recommend_says_in_what_the_match_keys_of_one_study_differ(results, capsys):
+    code, _ = answer(capsys, "compare", "demo")
+    assert code == 0
+    with sqlite3.connect(results / "store.sqlite") as database:
+        database.execute("UPDATE attempts SET device_name = 'another' WHERE trial_id LIKE 'moe%'")
+    code, text = answer(capsys, "recommend", "demo", "--target-gb", "500")
+    assert code == 0
+    assert "not weighed against each other. The keys differ in:\n  hardware.name: " in text
