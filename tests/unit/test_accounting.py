@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config.errors import EnvironmentFailure
+from orchestrator.dispatch.liveness import DriverState
 from orchestrator.dispatch.slurm.accounting import Heard, JobRows, Row, newest, parse_sacct, parse_squeue
+from orchestrator.dispatch.slurm.held import ran_in
 from orchestrator.dispatch.slurm.launcher import step_environment
 from orchestrator.dispatch.slurm.printed import end_of_job, exit_codes_of, memory_word
 from orchestrator.dispatch.slurm.record import Submission
@@ -151,3 +153,13 @@ def test_a_damaged_submission_is_named_and_its_job_is_not_run_beside_another(tmp
     (folder / "submission.json").write_text("{")
     with pytest.raises(EnvironmentFailure, match=r"submission\.json.*squeue --me --name orchestrator-b"):
         live_batches(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "ours"), [(90.0, 500.0, True), (None, None, True), (200.0, 500.0, False), (10.0, 50.0, False)]
+)
+def test_a_job_that_had_the_number_before_or_after_is_not_the_one_a_driver_ran_in(
+    start: float | None, end: float | None, ours: bool
+) -> None:
+    state = DriverState("b", 5, 1, "node1", started_at=100.0, heartbeat=110.0, state="running", done=0, total=1)
+    assert ran_in(JobRows(Row("7", None, "mine", "TIMEOUT", start=start, end=end)), state) is ours

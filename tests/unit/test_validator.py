@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pwd
 import stat
 import textwrap
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.installation import Installation, installation_of
-from orchestrator.plan.validator import default_cache_dir, validate
+from orchestrator.plan.validator import RESOLVER, Ended, default_cache_dir, validate
 
 ANSWERS = """
 import json, os, sys
@@ -180,3 +182,49 @@ def test_a_user_without_a_home_has_a_cache_that_cannot_be_kept_and_no_crash(monk
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
     assert default_cache_dir() == Path("/nonexistent/.cache/recompute-orchestrator/validation")
+
+
+@dataclass(frozen=True)
+class OtherMachine:
+    """Answers as a node does on which the recipe can be built."""
+
+    name: str
+    heard: list[str] = field(default_factory=list, compare=False)
+
+    def key(self) -> str:
+        return self.name
+
+    def ask(self, questions: str, module: str, count: int) -> Ended:
+        lines = [json.loads(line) for line in questions.splitlines()]
+        self.heard.extend([module] * count)
+        answers = [{"id": line["id"], "ok": True, "resolved": {"parallelism": {"world_size": 8}}} for line in lines]
+        return Ended("".join(json.dumps(answer) + "\n" for answer in answers), "")
+
+
+def of_recipe(world_size: Any, modules: list[str]) -> Candidate:
+    request = {"recompute_modules": modules, "trainer": {"name": "bridge"}, "parallelism": {"world_size": world_size}}
+    return Candidate(str(modules), request)
+
+
+def test_a_recipe_that_leaves_the_ranks_open_is_asked_elsewhere_once_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Installation, "has_bridge", lambda self: False)
+    node = OtherMachine("node")
+    asked = [of_recipe("recipe", []), of_recipe("recipe", ["mlp"])]
+    for _ in range(2):
+        found = validate(asked, elsewhere=lambda request: node, cache_dir=tmp_path)
+        assert [verdict and verdict.resolved["parallelism"]["world_size"] for verdict in found.verdicts] == [8, 8]
+    assert node.heard == [RESOLVER] * 2
+
+
+def test_no_other_machine_is_asked_where_the_ranks_are_given_or_the_recipe_can_be_built_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = OtherMachine("node")
+    here = interpreter(tmp_path)
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    for builds, size in ((False, 16), (True, "recipe")):
+        monkeypatch.setattr(Installation, "has_bridge", lambda self, builds=builds: builds)
+        validate([of_recipe(size, [])], here, elsewhere=lambda request: node, cache_dir=tmp_path)
+    assert not node.heard
