@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag, collect_all, locate
@@ -43,12 +42,13 @@ def run(given: argparse.Namespace) -> int:
         found = collect_all(store, place)
         relabelled = reclassify(store) if given.reclassify else None
         problems = open_problems(store)
-        trackers = wanted(store)
+        trackers = wanted(store, place.results_dir) if place.results_dir is not None else {}
         if given.json:
             print(json.dumps(_as_json(found, problems, relabelled, store.where, store.notes), indent=2))
         else:
             _show(found, problems, relabelled, store)
-    send_on(trackers, place.url, place.results_dir or Path.cwd())
+    if place.results_dir is not None:
+        send_on(trackers, place.url, place.results_dir)
     return 0
 
 

@@ -19,15 +19,24 @@ if TYPE_CHECKING:
 
 _SECONDS = 120.0
 """What one tracker may take."""
+_ERROR = "error: "
+"""How every verb begins the line that says why it failed."""
 
 
-def wanted(store: Store) -> dict[str, list[str]]:
-    """The trackers of each study that names some."""
-    from orchestrator.store.overview import study_settings
+def wanted(store: Store, results_dir: Path) -> dict[str, list[str]]:
+    """The trackers of each study that names some and ran in this folder: a colleague's study is not ours to send."""
+    from orchestrator.store.overview import batch_folders, study_settings
 
     with store.reading() as connection:
         found = study_settings(connection)
-    return {study: list(settings["sinks"]) for study, settings in found.items() if settings.get("sinks")}
+        named = {study: list(settings["sinks"]) for study, settings in found.items() if settings.get("sinks")}
+        folders = batch_folders(connection, named) if named else {}
+    here = results_dir.absolute()
+    return {
+        study: trackers
+        for study, trackers in named.items()
+        if any(Path(folder).is_relative_to(here) for folder in folders.get(study, ()))
+    }
 
 
 def send_wanted(place: Place) -> None:
@@ -35,12 +44,14 @@ def send_wanted(place: Place) -> None:
     from orchestrator.store.database import open_store
     from orchestrator.store.failures import StoreMissing
 
+    if place.results_dir is None:
+        return
     try:
         with open_store(place.url) as store:
-            trackers = wanted(store)
+            trackers = wanted(store, place.results_dir)
     except StoreMissing:
         return
-    send_on(trackers, place.url, place.results_dir or Path.cwd())
+    send_on(trackers, place.url, place.results_dir)
 
 
 def send_on(trackers: Mapping[str, Sequence[str]], url: str, results_dir: Path) -> None:
@@ -48,14 +59,14 @@ def send_on(trackers: Mapping[str, Sequence[str]], url: str, results_dir: Path) 
 
     The database must not be open to be written.
     """
+    from orchestrator.report.text import plain
+
     for study, named in trackers.items():
         for tracker in named:
             problem = _problem(study, tracker, url, results_dir)
             if problem:
-                print(
-                    f"note: not all of {study} is in {tracker}: {problem} `send {study} --to {tracker}` tries again.",
-                    file=sys.stderr,
-                )
+                again = f"`send {study} --to {tracker}` tries again."
+                print(plain(f"note: not all of {study} is in {tracker}: {problem} {again}"), file=sys.stderr)
 
 
 def _problem(study: str, tracker: str, url: str, results_dir: Path) -> str | None:
@@ -72,8 +83,8 @@ def _problem(study: str, tracker: str, url: str, results_dir: Path) -> str | Non
         return f"{error.strerror or error}."
     if done.returncode == 0:
         return None
-    said = [line.removeprefix("error: ").strip() for line in done.stderr.splitlines() if line.strip()]
-    return said[-1] if said else f"it ended with {done.returncode}."
+    said = [line for line in done.stderr.splitlines() if line.startswith(_ERROR)]
+    return said[-1].removeprefix(_ERROR) if said else f"it ended with {done.returncode}."
 
 
 def _options(tracker: str, results_dir: Path) -> list[str]:

@@ -112,6 +112,16 @@ def test_a_tracker_that_fails_is_a_note_and_nothing_else(named, monkeypatch, cap
     assert "`send demo --to mlflow` tries again" in shown.err
 
 
+def test_a_colleagues_study_is_a_colleagues_to_send(named, tmp_path):
+    with open_store(f"sqlite:///{named}/store.sqlite") as store:
+        assert trackers.wanted(store, tmp_path / "mine") == {}
+        assert trackers.wanted(store, Path(named)) == {}, "nothing of it has been collected yet"
+    assert main(["status", "--results", named]) == 0
+    with open_store(f"sqlite:///{named}/store.sqlite") as store:
+        assert trackers.wanted(store, tmp_path / "mine") == {}
+        assert trackers.wanted(store, Path(named)) == {"demo": ["mlflow"]}
+
+
 def test_a_tracker_that_hangs_is_left(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(trackers, "_SECONDS", 0.2)
     known = trackers.subprocess.run

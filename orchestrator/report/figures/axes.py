@@ -56,6 +56,7 @@ class Axes:
 
 
 def axes_of(points: Sequence[dict[str, Any]], limit: float | None, unit: str) -> Axes:
+    """Axes that hold every point (`step`, `peak`, and the `slot` of what has no step time) and the limit."""
     steps = [point["step"] for point in points if point["step"] is not None]
     peaks = [point["peak"] for point in points if point["peak"] is not None]
     slots = [point["slot"] for point in points if point["step"] is None]
