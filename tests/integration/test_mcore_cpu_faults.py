@@ -88,7 +88,7 @@ ALLOCATING = tuple(stage for stage in LABELS if stage not in ("startup", "distri
 @pytest.mark.parametrize("stage", stages(*ALLOCATING, quick=frozenset({"replay", "optimizer_step"})))
 def test_a_chosen_allocation_within_a_stage_can_be_the_one_that_fails(ranks: Ranks, stage: str) -> None:
     # Some stages do little more than one.
-    trial = faulty(ranks, stage, "oom", allocation=1 if stage in ("grad_sync", "between_steps") else 3)
+    trial = faulty(ranks, stage, "oom", allocation=1 if stage in ("data_build", "grad_sync", "between_steps") else 3)
     outcome = trial.outcome()
     assert (outcome.label, outcome.stage.value, outcome.rank) == (LABELS[stage], stage, RANK)
     record = trial.records[RANK]

@@ -78,8 +78,13 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "experts never": (("model.moe_layer_freq=0",), ("model.moe_layer_freq=0",)),
     "odd rotary dimension": (("model.qk_pos_emb_head_dim=15",), ("model.qk_pos_emb_head_dim=15", "even")),
     "grouped experts with a bias": (
-        ("model.add_bias_linear=true", GROUPED),
+        ("model=tiny_moe", "model.add_bias_linear=true", GROUPED),
         ("model.add_bias_linear=true", "model.moe_grouped_gemm=true"),
+    ),
+    "shared experts with a bias": (("model.add_bias_linear=true",), ("model.add_bias_linear=true", "shared experts")),
+    "layers replayed together that do not come out even": (
+        ("recompute=full_uniform", "recompute_num_layers=3"),
+        ("recompute_num_layers=3", "a pipeline stage has 2"),
     ),
     "no layers to replay": (("recompute=full_block", "recompute_num_layers=0"), ("recompute_num_layers=0",)),
 }

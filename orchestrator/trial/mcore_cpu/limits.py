@@ -222,12 +222,32 @@ def _recompute_problems(request: Request) -> Iterator[str]:
             f"recompute_num_layers={recompute.num_layers}: full uniform recompute of multi-token prediction "
             "needs recompute_num_layers=1 (MultiTokenPredictionLayer)"
         )
+    if uniform:
+        yield from _uniform_problems(request)
     options = request.options
     if options.overlap_param_gather and not (options.use_distributed_optimizer and options.overlap_grad_reduce):
         yield (
             "trainer.overlap_param_gather=true needs trainer.use_distributed_optimizer=true and "
             "trainer.overlap_grad_reduce=true"
         )
+
+
+def _uniform_problems(request: Request) -> Iterator[str]:
+    """Groups of layers must come out even on every pipeline stage (TransformerBlock._checkpointed_forward)."""
+    group, layout, transformer = request.recompute.num_layers, request.parallelism, request.transformer
+    ends = [transformer.get(f"num_layers_in_{end}_pipeline_stage") for end in ("first", "last")]
+    layers = transformer.get("num_layers")
+    if layout.layout is not None or not is_count(layers) or group is None:
+        return
+    given = [end for end in ends if end is not None]
+    middle = (layers - sum(given)) // max(1, layout.pp - len(given))
+    for held in (*given, middle):
+        in_chunk = held // (layout.vpp or 1)
+        if in_chunk % group:
+            yield (
+                f"recompute_num_layers={group}: full uniform recompute replays that many layers together, and a "
+                f"pipeline stage has {in_chunk}: use a number that divides {in_chunk}"
+            )
 
 
 FAULT_KINDS = ("oom", "sleep", "not_finite", "kill", "exit", "raise", "segfault")

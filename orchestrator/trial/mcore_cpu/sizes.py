@@ -48,7 +48,10 @@ def size_problems(request: Request) -> Iterator[str]:
     rotary = transformer.get("qk_pos_emb_head_dim")
     if request.multi_latent_attention and isinstance(rotary, int) and rotary % 2:
         yield f"model.qk_pos_emb_head_dim={rotary} must be even: rotary embeddings turn pairs"
-    if transformer.get("moe_grouped_gemm") and transformer.get("add_bias_linear", True) and experts is not None:
+    biased = experts is not None and transformer.get("add_bias_linear", True)
+    if biased and transformer.get("moe_shared_expert_intermediate_size") is not None:
+        yield "model.add_bias_linear=true: shared experts have no bias, set it to false"
+    if biased and transformer.get("moe_grouped_gemm"):
         yield "model.add_bias_linear=true: grouped experts (model.moe_grouped_gemm=true) have no bias, set one to false"
 
 
