@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ import pytest
 
 from orchestrator import api
 from orchestrator.cli.main import main
-from orchestrator.config.compose import compose
+from orchestrator.config.compose import compose, composing
 from orchestrator.config.errors import UsageError
 from orchestrator.predict.measured import BACKWARD, LATER, OPTIMIZER, NotMeasuredError, read_measured
+from orchestrator.predict.memory import predict_memory
 from orchestrator.predict.read import read_effective, read_job
+from orchestrator.vocabulary import Stage
 
 DATA = Path(__file__).parent.parent / "data"
 STUDY = DATA / "h200_1gpu_moonlight16L.jsonl"
@@ -32,12 +33,6 @@ BY_HAND = [
 def against(capsys: pytest.CaptureFixture[str], path: Path, *words: str) -> Any:
     assert main(["predict", *words, "--against", str(path), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
-
-
-@cache
-def control() -> dict[str, int]:
-    found: dict[str, int] = api.predict(*JOB, "recompute=control")["ranks"][0]["first"]
-    return found
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -83,32 +78,32 @@ def test_a_window_that_had_only_begun_is_left_out() -> None:
     assert (found[LATER, BACKWARD], found[LATER, OPTIMIZER]) == (7, 8)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"micro_batch_size": 1}, ["training.micro_batch_size=1"]),
-        ({"seq_length": 16384}, ["training.seq_length=16384"]),
-        ({"model": {"num_layers": 2}}, ["model.num_layers=2"]),
-        ({"overrides": ["model.num_moe_experts=64", "parallelism.ep=4", "parallelism.world_size=4"]},
-         ["model.num_moe_experts=64", "parallelism.ep=4", "parallelism.world_size=4"]),
-        ({"exp_avg_dtype": "fp32", "exp_avg_sq_dtype": "fp32", "grad_reduce_in_fp32": True},
-         ["precision.exp_avg_dtype=fp32", "precision.exp_avg_sq_dtype=fp32", "precision.grad_reduce_in_fp32=true"]),
-        ({"use_precision_aware_optimizer": False}, ["precision.use_precision_aware_optimizer=false"]),
-        ({"modules": ["moe_act", "mla_up_proj"]}, ["recompute_modules=[moe_act,mla_up_proj]"]),
-        ({"granularity": "full", "method": "block", "num_layers": 3, "modules": []},
-         ["recompute=full_block", "recompute_num_layers=3"]),
-    ],
-)  # fmt: skip
-def test_a_rows_settings_are_those_of_a_command_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, settings: dict[str, Any], words: list[str]
-) -> None:
+SETTINGS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"micro_batch_size": 1}, ["training.micro_batch_size=1"]),
+    ({"seq_length": 16384}, ["training.seq_length=16384"]),
+    ({"model": {"num_layers": 2}}, ["model.num_layers=2"]),
+    ({"overrides": ["model.num_moe_experts=64", "parallelism.ep=4", "parallelism.world_size=4"]},
+     ["model.num_moe_experts=64", "parallelism.ep=4", "parallelism.world_size=4"]),
+    ({"exp_avg_dtype": "fp32", "exp_avg_sq_dtype": "fp32", "grad_reduce_in_fp32": True},
+     ["precision.exp_avg_dtype=fp32", "precision.exp_avg_sq_dtype=fp32", "precision.grad_reduce_in_fp32=true"]),
+    ({"use_precision_aware_optimizer": False}, ["precision.use_precision_aware_optimizer=false"]),
+    ({"modules": ["moe_act", "mla_up_proj"]}, ["recompute_modules=[moe_act,mla_up_proj]"]),
+    ({"granularity": "full", "method": "block", "num_layers": 3, "modules": []},
+     ["recompute=full_block", "recompute_num_layers=3"]),
+]  # fmt: skip
+
+
+def test_a_rows_settings_are_those_of_a_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row(**settings)))
-    (figure,) = against(capsys, path, *JOB)["figures"]
-    base = [] if words[0] == "recompute=full_block" else ["recompute=control"]
-    first = api.predict(*JOB, *base, *words)["ranks"][0]["first"]
-    assert figure["predicted"] == first["forward"]
-    assert first != control()
+    path.write_text("\n".join(json.dumps(row(**settings)) for settings, _ in SETTINGS))
+    figures = [one for one in against(capsys, path, *JOB)["figures"] if one["what"] == "forward"]
+    with composing() as composer:
+        peaks = []
+        for _, words in SETTINGS:
+            base = [] if "recompute=full_block" in words else ["recompute=control"]
+            peaks.append(predict_memory(read_job(composer.compose([*JOB, *base, *words])).job).hottest.first)
+    assert [one["predicted"] for one in figures] == [first[Stage.FORWARD] for first in peaks]
+    assert len({str(sorted(first.items())) for first in peaks}) == len(SETTINGS)
 
 
 def test_rows_are_held_against_the_control_of_the_same_settings(
