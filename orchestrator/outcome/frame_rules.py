@@ -215,7 +215,7 @@ PLACES = (
         SourceFrame(
             "megatron/training/training.py", "train_step", "update_successful, grad_norm, zeros = optimizer.step()"
         ),
-        code=r"\b(?:\w*optim\w*|scaler)\.step\(|\.optimizer_step\(|\bclip_grad_norm_?\(",
+        code=r"\b(?:\w*optim\w*|scaler)(?:['\"]\])?\.step\(|\.optimizer_step\(|\bclip_grad_norm_?\(",
     ),
     FrameRule(
         "frame.backward",

@@ -34,6 +34,7 @@ LINES = {
         "torch.AcceleratorError: CUDA error: an illegal instruction was encountered",
     ),
     Cause.HARDWARE: (
+        "failed to get device remapped rows: ERROR_GPU_IS_LOST",
         "NVRM: Xid (PCI:0000:4e:00): 94, pid=1234, name=python, Contained: SM (0x1). RST: No, D-RST: No",
         "NVRM: GPU 0000:81:00.0: RmInitAdapter failed! (0x26:0x56:1474)",
         "Failed to initialize NVML: GPU is lost",
@@ -47,24 +48,30 @@ LINES = {
         "numpy.core._exceptions._ArrayMemoryError: Unable to allocate 93.1 GiB for an array",
     ),
     Cause.STORAGE: (
+        "slurmstepd: error: pyxis:     Write failed because No space left on device",
+        "RuntimeError: File out/checkpoint_0.pt cannot be opened.",
         "RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 190007680 vs 190007572",
         "RuntimeError: write(): fd 29 failed with Input/output error",
         'SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "…" })',
         "cp: error writing '/scratch/x': Disk quota exceeded",
     ),
     Cause.COMMUNICATION: (
+        "[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.",
+        "RuntimeError: The server socket has failed to listen. port: 29500, code: -98, name: EADDRINUSE",
         "torch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//2//cpu//0/2",
         "RuntimeError: [3] is setting up NCCL communicator and retreiving ncclUniqueId from [0]: Socket Timeout",
         "node01:12:34 [0] misc/ibvwrap.cc:262 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
         "RuntimeError: The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).",
     ),
     Cause.HANG: (
+        "0(default_pg) Rank 6] Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL",
         "[Rank 4] Received a dump signal due to a collective timeout from this local rank",
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: ALLREDUCE",
         "RuntimeError: Application timeout caused pair closure",
     ),
     Cause.PREEMPTED: ("slurmstepd: error: *** JOB 608 ON n1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***",),
     Cause.LAUNCH: (
+        "slurmstepd: error: Could not run slurm task_prolog [/etc/slurm/p.sh]: No such file or directory",
         "FATAL:   could not open image /images/nemo.sif: no such file or directory",
         'Failed to pull image "registry/nemo:99.99": rpc error: code = NotFound',
         "docker: Error response from daemon: could not select device driver with capabilities: [[gpu]].",
@@ -118,6 +125,7 @@ LINES = {
     ),
 }
 TRAPS = (
+    "NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001)",
     "To fix CUDA out of memory errors, lower the batch size.",
     "Documentation: an out of memory error is raised when the device is full",
     "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True # avoids OutOfMemoryError",

@@ -31,6 +31,7 @@ ASSERT = (
         "(EngineCore_DP0 pid=12178) ERROR 12-09 16:01:05 [core.py:843] ",
         "2023-03-09T10:53:23.670-05:00\t",
         "ERROR:nemo.training:",
+        "2023-04-29 06:01:12.977 [177/train/578 (pid 28936)] [09c561ee-a44c] ",
     ],
 )
 def test_whatever_stands_before_every_line_the_stage_is_found(prefix: str) -> None:

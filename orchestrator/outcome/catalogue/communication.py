@@ -15,9 +15,11 @@ COMMUNICATION_RULES = (
             "eartbeat monitor timed out",
             "monitoredBarrier",
             "Timeout at NCCL work",
+            "attempting to dump debug info",
             "collective timeout from",
             "mismatch between collectives",
         ),
+        r"Terminating the process after attempting to dump debug info|"
         r"Watchdog caught collective operation timeout|Timeout at NCCL work|watchdog got stuck|"
         r"[Hh]eartbeat monitor timed out|due to (?:a )?collective timeout from|Detected mismatch between collectives|"
         r"monitoredBarrier.*(?:timed out|received errors|failed)|failed to pass monitoredBarrier",
@@ -45,6 +47,14 @@ COMMUNICATION_RULES = (
         "subsequent GPU "
         "operations might run on corrupted/incomplete data.",
         weight=Weight.WAITED,
+    ),
+    Rule(
+        "communication.port-in-use",
+        Cause.COMMUNICATION,
+        ("to listen on any local", "EADDRINUSE"),
+        r"failed to listen on any local network address|\bEADDRINUSE\b",
+        "[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.",
+        stage=Stage.DISTRIBUTED_INIT,
     ),
     Rule(
         "communication.rendezvous",

@@ -25,7 +25,7 @@ GPU_RULES = (
         "gpu.xid-of-cleanup",
         Cause.UNKNOWN,
         ("Xid",),
-        r"\bXid\b[^:]*(?:\([^)]*\))?: *(?:43|45)\b",
+        r"\bXid\b[^:]*(?:\([^)]*\))?: *(?:(?:43|45|63|92)\b|\d+, \w+ Nonfatal\b)",
         "NVRM: Xid (PCI:0000:3b:00): 45, pid=4021, name=python, Ch 00000010",
         weight=Weight.ECHO,
     ),
@@ -43,6 +43,7 @@ GPU_RULES = (
             "ECC error",
             "ECCUncorrectable",
             "fallen off the bus",
+            "GPU_IS_LOST",
             "GPU is lost",
             "device handle for",
             "NVLink",
@@ -57,7 +58,7 @@ GPU_RULES = (
             "NvlinkUncorrectable",
             "ECC_UNCORRECTABLE",
         ),
-        r"uncorrectable (?:NVLink|ECC) error|cudaErrorECCUncorrectable|fallen off the bus|GPU is lost|"
+        r"uncorrectable (?:NVLink|ECC) error|cudaErrorECCUncorrectable|fallen off the bus|GPU(?: is |_IS_)(?i:lost)|"
         r"Unable to determine the device handle for|NVLINK?:? .*(?:fatal|error)|cudaErrorSystemNotReady|"
         r"(?:CUDA error|Error 802): (?:system not yet initialized|hardware stack error)|NVLink error|"
         r"[Dd]evice is lost|RmInitAdapter failed|initialize NVML: (?:GPU is lost|Unknown Error)|"

@@ -83,6 +83,14 @@ HOST_RULES = (
         "you tried to allocate 1073741824 bytes. Error code 12 (Cannot allocate memory)",
     ),
     Rule(
+        "host.storage-of-images",
+        Cause.STORAGE,
+        ("pyxis: ", "enroot"),
+        r"(?:pyxis|enroot)\b.*(?:No space left on device|[Qq]uota exceeded|Read-only file system)",
+        "slurmstepd: error: pyxis:     Write failed because No space left on device",
+        stage=Stage.LAUNCH,
+    ),
+    Rule(
         "host.storage",
         Cause.STORAGE,
         (
@@ -103,7 +111,9 @@ HOST_RULES = (
             "iostream error",
             "file write failed",
             "StorageFull",
+            "cannot be opened",
         ),
+        r"RuntimeError: File \S+ cannot be opened|"
         r"No space left on device|[Qq]uota exceeded|Read-only file system|Stale file handle|Input/output error|"
         r"\[Errno (?:5|28|30|116|122)\]|StreamWriter failed|enforce fail at inline_container.*unexpected pos|"
         r"failed writing file|file write failed|basic_ios::clear: iostream error|StorageFull|"

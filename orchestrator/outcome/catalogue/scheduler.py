@@ -64,6 +64,14 @@ SCHEDULER_RULES = (
         stage=Stage.LAUNCH,
     ),
     Rule(
+        "scheduler.prolog",
+        Cause.LAUNCH,
+        ("slurm task_prolog", "rolog failed", "rolog error"),
+        r"Could not run slurm task_prolog|\b[Pp]rolog (?:failed|error)\b",
+        "slurmstepd: error: Could not run slurm task_prolog [/etc/slurm/prolog.sh]: No such file or directory",
+        stage=Stage.LAUNCH,
+    ),
+    Rule(
         "scheduler.container",
         Cause.LAUNCH,
         (

@@ -36,6 +36,7 @@ _WRAPPINGS = (
     (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*/\d+) (?=\[)"),
     (_LETTERS + _DIGITS, rf"(?P<actor>{_HOST}): (?=  |\[|Traceback|[\w.]*(?:Error|Exception)\b)"),
     ("E", r"E {3,}(?=\S)"),
+    ("[", r"(?:\[[^\]]{1,80}\] )+(?=  File \"|Traceback \(most|[\w.]*(?:Error|Exception): )"),
     ("[", r"\[(?:R|r)ank ?(?P<rank>\d+)\] "),
 )
 """Time stamps, levels and prefixes of launchers and collectors, each with the characters that it may begin with."""
