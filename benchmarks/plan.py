@@ -163,8 +163,8 @@ class Memory:
             try:
                 tree = [self._process, *self._process.children(recursive=True)]
                 together = [self._sample(process.pid) for process in tree]
-            except (psutil.Error, OSError):
-                if not self._process.is_running() or self._process.status() == psutil.STATUS_ZOMBIE:
+            except (psutil.Error, OSError):  # a process that has just ended: the child, or all
+                if not psutil.pid_exists(self._process.pid):
                     return
                 continue
             if not together[0][0]:

@@ -84,7 +84,7 @@ class Composer:
             for override in words:
                 if not is_group(override, self.loader):
                     check_value(override)
-            raise _blamed(error, texts) from error
+            raise self._blamed(error, texts) from error
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """The request: a plain, resolved, checked configuration. Requests of one composer share equal groups, so they
@@ -109,6 +109,23 @@ class Composer:
         with _one_line():
             params = self._composed([], with_hydra=True).hydra.sweeper.get("params")
         return {str(key): str(value) for key, value in (params or {}).items()}
+
+    def _blamed(self, error: UsageError, overrides: Sequence[str]) -> UsageError:
+        """With the override that is at fault in front, where the message names none."""
+        said = str(error)
+        keys = {text: re.split("[=@]", text.lstrip("+~"))[0] for text in overrides}
+        if any(key in said for key in keys.values()):
+            return error
+        alone = [text for text in overrides if not self._composes(text)]
+        return UsageError(f"{alone[0]}: {said}") if alone and self._composes() else error
+
+    def _composes(self, *overrides: str) -> bool:
+        try:
+            with _one_line():
+                _resolved(self._composed(overrides, with_hydra=False))
+        except UsageError:
+            return False
+        return True
 
     def _word(self, text: str) -> Word:
         if text not in self._words:
@@ -160,6 +177,7 @@ def _one_line() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="provider=.* is not available", category=UserWarning)
+            warnings.filterwarnings("ignore", message=".*missing `_self_`", category=UserWarning)
             yield
     except UserWarning as warning:
         where = str(warning).partition("path=")[2].partition(" is not available")[0]
@@ -167,7 +185,15 @@ def _one_line() -> Iterator[None]:
     except (HydraException, OmegaConfBaseException, yaml_error) as error:
         raise UsageError(_sentence(error)) from error
     except RecursionError as error:
-        raise UsageError("An interpolation leads back to itself.") from error
+        raise UsageError("It leads back to itself, or is nested too deeply.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"A configuration file is no UTF-8 text ({error.reason} at byte {error.start}).") from error
+    except ValueError as error:  # Hydra's of a defaults list
+        raise UsageError(_sentence(error)) from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise UsageError(f"A configuration file is not a dictionary of settings: {error}.") from error
 
 
 @contextmanager
@@ -213,17 +239,11 @@ def compose(
         return composer.compose([word.input_line or "" for word in words])
 
 
-def _blamed(error: UsageError, overrides: Sequence[str]) -> UsageError:
-    """With the override that has an interpolation in front, where the message names none."""
-    said = str(error)
-    linked = [text for text in overrides if "${" in text]
-    if not linked or any(re.split("[=@]", text.lstrip("+"))[0] in said for text in linked):
-        return error
-    return UsageError(f"{linked[0]}: {said}")
-
-
 def _sentence(error: BaseException) -> str:
     said = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error)).strip('"')
+    said = said.removesuffix("; Config search path:").replace("ConfigTypeError raised while composing config:; ", "")
+    said = said.replace("Cannot merge DictConfig with ListConfig", "it is a list, not a dictionary of settings")
+    said = said.replace("must be a DictConfig, got ListConfig", "is a list, not a dictionary of settings")
     cause = error.__cause__ or error.__context__
     setting = getattr(error, "full_key", None)
     if said.startswith("Error merging override") and cause is not None:

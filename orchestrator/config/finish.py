@@ -63,6 +63,8 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
     _refuse_no_folder(request["results_dir"])
     if not request["study"]["name"].strip():
         raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
+    if "\0" in request["study"]["name"]:
+        raise UsageError("study.name has a null byte, which no database keeps.")
     return request
 
 

@@ -64,6 +64,11 @@ def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Com
             points.append(point)
             requests.append(base)
             continue
+        if len(requests) + len(candidates) > MOST_POINTS:
+            raise UsageError(
+                f"study.candidates has {len(candidates)} candidates for each point of the grid; {MOST_POINTS} are the "
+                "most that one command takes."
+            )
         for number, candidate in enumerate(candidates, start=1):
             whole = _with_candidate(point, candidate, number, overrides, composer)
             points.append(whole)

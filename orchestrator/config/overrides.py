@@ -176,6 +176,9 @@ def _check_key(override: Override, groups: Set[str], loader: ConfigLoader) -> No
     elif type_at(key) is None:
         match = nearest_setting(key)
         hint = f"; did you mean {match}?" if match is not None else did_you_mean(key, groups)
+        group = key.partition(".")[0]
+        if match is None and group != key and group in groups:
+            hint = f", and no setting of {group} is like it."
         raise UsageError(f"{key} is not a setting{hint}")
     elif is_environment(key):
         _check_commas(override)

@@ -9,7 +9,7 @@ import typing
 from typing import Any, Literal
 
 from orchestrator.config.errors import UsageError
-from orchestrator.config.nearest import did_you_mean, nearest
+from orchestrator.config.nearest import nearest
 from orchestrator.config.schema import (
     UNSET,
     BridgeTrainer,
@@ -79,7 +79,7 @@ def nearest_setting(path: str) -> str | None:
     if match is not None:
         return inside[match]
     match = nearest(path, [name for name in known if name != group])
-    if match is not None:
+    if match is not None and nearest(last, [match.rsplit(".", 1)[-1]]):
         return match
     names = {name.rsplit(".", 1)[-1]: name for name in known}
     match = nearest(last, names)
@@ -176,11 +176,18 @@ def _unknown_setting(path: str, kind: type[Any]) -> str:
     owners = [other for other in _variants(type_at(group)) if name in _hints(other)] if group else []
     if owners:
         return f"{path} is not a setting of {_choice_of(kind)}, only of {_choice_of(owners[0])}."
-    if nearest(name, names) is None:
-        elsewhere = nearest_setting(path)
-        if elsewhere is not None and elsewhere != group:
-            return f"{path} is not a setting; did you mean {elsewhere}?"
-    return f"{path} is not a setting{did_you_mean(path, [f'{group}.{other}' if group else other for other in names])}"
+    match = nearest(name, names)
+    if match is not None:
+        return f"{path} is not a setting; did you mean {f'{group}.' if group else ''}{match}?"
+    elsewhere = nearest_setting(path)
+    if elsewhere is not None and elsewhere != group:
+        return f"{path} is not a setting; did you mean {elsewhere}?"
+    if len(names) > _MOST_NAMES:
+        return f"{path} is not a setting, and no setting of {group} is like it."
+    return f"{path} is not a setting; there is {', '.join(f'{group}.{other}' if group else other for other in names)}"
+
+
+_MOST_NAMES = 40
 
 
 def _choice_of(kind: type[Any]) -> str:
@@ -306,6 +313,8 @@ _NAMES: dict[Any, str] = {
 
 
 def _hint(options: tuple[Any, ...], value: Any, where: str) -> str:
+    if where.startswith("study.candidates"):
+        return ' A candidate is a list of overrides, as ["recompute=off", "training.seed=2"].'
     words = [word for option in options if typing.get_origin(option) is Literal for word in typing.get_args(option)]
     if isinstance(value, str):
         match = nearest(value, words)

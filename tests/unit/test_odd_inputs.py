@@ -79,6 +79,9 @@ KINDS: dict[str, tuple[list[str], list[str]]] = {
     # values that no trainer could take
     "no results folder": (["results_dir="], ["results_dir is empty"]),
     "a results folder with a null byte": (["results_dir='a\0b'"], ["results_dir"]),
+    "a name with a null byte": (["study.name='a\0b'"], ["study.name has a null byte"]),
+    "a candidate that is a word": (["study.candidates=[a]"], ["study.candidates[0]", "list of overrides"]),
+    "a setting like no other": (["+model.qqqqqqq=1"], ["model.qqqqqqq is not a setting, and no setting of model"]),
     "no threads": (["trainer.threads_per_rank=0"], ["trainer.threads_per_rank must be above zero"]),
     "a learning rate below zero": (["trainer.learning_rate=-1"], ["trainer.learning_rate must be zero or more"]),
     "sets of no label": (["study.mode=lattice", "study.largest=-1"], ["study.largest must be above zero"]),
@@ -154,6 +157,43 @@ def test_times_in_files_are_read_as_they_are_written(tmp_path: Path) -> None:
     assert request["cluster"]["time"] == "10:30"
     assert request["cluster"]["nodes"] == 2
     assert request["trainer"]["time_limit"] == 5400.0
+
+
+FILES: dict[str, tuple[bytes, str]] = {
+    "a list": (b"- a\n", "it is a list"),
+    "a number": (b"5\n", "model=odd: A configuration file is not a dictionary"),
+    "no text": (b"\x00\xff", "model=odd: A configuration file is no UTF-8 text"),
+    "another encoding": ("name: caf\xe9\n".encode("latin-1"), "model=odd: A configuration file is no UTF-8 text"),
+    "itself": (b"defaults: [odd]\nname: x\n", "model=odd: It leads back to itself"),
+    "a file that is not there": (b"defaults: [nothere]\n", "Could not load 'model/nothere'."),
+    "defaults that are no list": (b"defaults: 5\n", "defaults must be a list"),
+    "two keys in a default": (b"defaults: [{a: b, c: d}]\n", "Too many keys in default item"),
+    "a setting like no other": (b"qqqqqqq: 1\n", "model.qqqqqqq is not a setting, and no setting of model is like it"),
+    "a number for a key": (b"1: 2\n", "model.1 is not a setting"),
+    "lists in lists": (b"name: x\nfoo: " + b"[" * 300 + b"]" * 300, "model=odd: It leads back to itself, or is nested"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_each_kind_of_odd_file_is_refused_in_one_line_that_names_it(kind: str, tmp_path: Path) -> None:
+    content, part = FILES[kind]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "odd.yaml").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        compose(["model=odd", "training.seed=2"], config_dir=str(tmp_path))
+    said = str(caught.value)
+    assert part in said
+    assert "model" in said
+    assert "\n" not in said
+    assert not JARGON.search(said), said
+
+
+def test_more_candidates_than_a_command_takes_are_refused_before_any_is_composed(
+    composer: Composer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.config.multirun.MOST_POINTS", 3)
+    listed = ",".join(f'["no.such.setting={number}"]' for number in range(4))
+    assert "study.candidates has 4 candidates" in str(answer(composer, f"study.candidates=[{listed}]"))
 
 
 def test_files_that_set_what_is_one_for_the_command_differently_are_refused(tmp_path: Path) -> None:
