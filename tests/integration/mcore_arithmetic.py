@@ -65,13 +65,18 @@ class Spread:
         return LAYERS[start : start + each]
 
 
-def saved(config: dict[str, Any], stage: int) -> int:
-    """Bytes that the ranks of a pipeline stage need not hold with the recompute of `config`, all together."""
+def saved(config: dict[str, Any], stage: int, core: str) -> int:
+    """Bytes that the ranks of a pipeline stage need not hold with the recompute of `config`, all together, by Megatron
+    Core of version `core`."""
     spread = Spread.of(config)
+    # Until then `mla_up_proj` replays the latent's norm too (MLASelfAttention.qkv_up_proj_and_rope_apply).
+    norm_too = [int(part) for part in core.split(".")[:2]] < [0, 16]
     elements = 0
     for chunk, state in enumerate(chunks_at_last_forward(spread, stage)):
         for kind, labels in _recomputed(config, spread.layers_of(stage, chunk)):
             elements += state.in_flight * _layer(labels, kind, spread)
+            if norm_too and "mla_up_proj" in labels:
+                elements += state.in_flight * _norm(spread.tokens, LATENT)
             if kind == MOE and labels & {"moe", FULL} and state.replayed_last:
                 elements -= _left_by_a_replay(spread)
     return FLOAT * spread.replicas * elements

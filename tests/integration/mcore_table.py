@@ -45,7 +45,8 @@ grouped experts) of two steps, four samples of 64 tokens each, against its layou
 
 Two terms of that arithmetic were found by measuring, and then in Megatron Core's code: with tensor parallelism the
 checkpoint of `mla_up_proj` keeps all of the latent that was gathered, and a dispatcher whose last pass was a replay
-keeps that layer's input and gradient. What remains above it is the router's small change.
+keeps that layer's input and gradient. Before 0.16, `mla_up_proj` also replays the norm of the latent, and saves that
+much more: it moved out of the checkpoint then. What remains above the arithmetic is the router's small change.
 
 {verdict}
 
@@ -149,7 +150,7 @@ def _row(line: dict[str, Any], control: dict[str, Any]) -> Row:
             line["replays"][rank] == want for want, ranks in zip(wanted, stages, strict=True) for rank in ranks
         ),
         saved=[sum(control["held"][rank] - line["held"][rank] for rank in ranks) for ranks in stages],
-        arithmetic=[saved(asked, stage) for stage in range(spread.pp)],
+        arithmetic=[saved(asked, stage, line["megatron_core"]) for stage in range(spread.pp)],
     )
 
 
