@@ -109,8 +109,8 @@ def test_a_gradient_that_is_nan_before_it_is_reduced_ends_the_trial(ranks: Ranks
 )
 def test_a_nan_that_nobody_checks_for_is_seen_in_the_numbers_of_all_ranks(ranks: Ranks, stage: str) -> None:
     trial = faulty(ranks, stage, "not_finite", "trainer.check_for_nan_in_grad=false")
-    first = 1 if stage == "optimizer_init" else 2
-    assert [row.nan for row in trial.records[RANK].iterations] == [number >= first for number in (1, 2, 3)]
+    # `optimizer_init` is in the first step, and behind its norm.
+    assert [row.nan for row in trial.records[RANK].iterations] == [False, True, True]
     assert (trial.outcome().label, trial.outcome().rank) == ("failed:non_finite", None)
 
 
