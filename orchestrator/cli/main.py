@@ -45,6 +45,7 @@ exit codes: 0 ok, also where trials failed; 1 the environment failed; 2 wrong us
 
 _VALUED_FLAGS = frozenset({"--db", "--cfg", "-c", "--config-name", "-cn", "--config-dir", "-cd", "--package", "-p"})
 _DATABASE_MODULES = frozenset({"sqlite3", "sqlalchemy", "psycopg"})
+_SETTINGS = {"dry_run": "true", "strict": "true", "results_dir": "DIR"}
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 
 
@@ -181,6 +182,9 @@ def _unrecognized(words: list[str], parser: argparse.ArgumentParser) -> str:
     flags = [flag for flag in parser._option_string_actions if flag.startswith("--")]
     match = nearest(first, flags) if first.startswith("-") else None
     hint = f"; did you mean {match}?" if match is not None else ""
+    setting = first.lstrip("-").replace("-", "_")
+    if setting in _SETTINGS:
+        hint = f"; settings have no dashes: {setting}={_SETTINGS[setting]}"
     return f"unrecognized arguments: {' '.join(words)}{hint} (see {parser.prog} -h)"
 
 

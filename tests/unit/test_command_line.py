@@ -199,3 +199,8 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_setting_written_as_a_flag_is_answered_with_how_to_write_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dry-run"]) == 2
+    assert "settings have no dashes: dry_run=true" in capsys.readouterr().err
