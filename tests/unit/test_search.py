@@ -25,7 +25,7 @@ from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hour
 from orchestrator.store.database import default_url, open_store
 from orchestrator.store.plans import PlannedRow, new_plan, record_plan
 
-NAMES = {"[]": [], "[moe_act]": ["moe_act"], "[moe]": ["moe"]}
+NAMES = {"[]": [], "[moe_act]": ["moe_act"], "[core_attn,moe]": ["core_attn", "moe"]}
 TRIALS = dict(zip(NAMES, ("a" * 20, "b" * 20, "c" * 20), strict=True))
 
 
@@ -89,14 +89,12 @@ def test_a_control_that_fits_ends_the_search(batch: Batch) -> None:
     folder = layout.batch_dir(Path(batch.results_dir), batch.batch)
     first, last = read_decisions(folder)
     assert (first.next, last.next, last.answer) == ("[]", None, "[]")
-    assert {one.name for one in last.skipped} == {"[moe_act]", "[moe]"}
-    assert any("not tried  [moe]" in line for line in decision_lines("demo", [first, last]))
+    assert {one.name for one in last.skipped} == {"[moe_act]", "[core_attn,moe]"}
+    assert any("not tried  [core_attn,moe]" in line for line in decision_lines("demo", [first, last]))
 
 
 def test_without_a_fit_the_next_is_what_should_meet_the_target(batch: Batch) -> None:
-    control, broad = predicted("[]"), predicted("[moe]")
-    assert broad < control
-    found = searching(batch, search(target=(control + broad) // 2))
+    found = searching(batch, search(target=predicted("[core_attn,moe]")))
     trial = batch.trials[0]
     ranks = [recorded.out_of_memory(recorded.rank_record(trial.trial, rank)) for rank in range(2)]
     recorded.write_attempt(Path(batch.results_dir), trial, ranks)
@@ -176,7 +174,7 @@ def test_status_and_compare_show_what_a_search_decided(
         shown = capsys.readouterr().out
         assert "search  demo  tries []: control first" in shown
         assert "search  demo  ends: [] fits" in shown
-        assert "not tried  [moe]: " in shown
+        assert "not tried  [core_attn,moe]: " in shown
         assert main([verb, "demo", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["decisions"]["demo"][-1]["answer"] == "[]"
 
@@ -201,13 +199,13 @@ def test_what_a_search_left_out_is_no_row_that_waits(
     assert main(["status", "demo", "--json"]) == 0
     after = json.loads(capsys.readouterr().out)
     assert after["studies"][0]["states"]["left-out"] == 2
-    assert {one["name"] for one in after["trials"] if one["state"] == "left-out"} == {"[moe_act]", "[moe]"}
+    assert {one["name"] for one in after["trials"] if one["state"] == "left-out"} == {"[moe_act]", "[core_attn,moe]"}
     assert main(["compare", "demo"]) == 0
     table = capsys.readouterr().out
     assert "not run yet" not in table
-    assert "not tried  [moe]: cannot be cheaper" in table
+    assert "not tried  [core_attn,moe]: cannot be cheaper" in table
     assert main(["recommend", "demo", "--target-gb", "1000"]) == 0
-    assert "not tried  [moe]: cannot be cheaper" in capsys.readouterr().out
+    assert "not tried  [core_attn,moe]: cannot be cheaper" in capsys.readouterr().out
 
 
 def test_a_follow_up_job_gets_the_search_with_what_was_found_and_spent(batch: Batch) -> None:
@@ -240,4 +238,4 @@ def test_a_candidate_that_another_batch_has_is_not_waited_for(batch: Batch) -> N
     assert found is not None
     assert found.held([0, 1], busy=False) != {0, 1}
     (decision,) = read_decisions(folder)
-    assert decision.next in ("[moe_act]", "[moe]")
+    assert decision.next in ("[moe_act]", "[core_attn,moe]")
