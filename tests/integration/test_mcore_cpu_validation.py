@@ -69,6 +69,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "no expert tensor parallelism": (("parallelism.etp=0",), ("parallelism.etp=0", "above zero")),
     "no virtual stage": (("parallelism.vpp=0",), ("parallelism.vpp=0", "above zero")),
+    "one virtual stage": (("parallelism.vpp=1",), ("parallelism.vpp=1", "null")),
     "no heads": (("model.num_attention_heads=0",), ("model.num_attention_heads=0", "above zero")),
     "no vocabulary": (("model.vocab_size=0",), ("model.vocab_size=0", "above zero")),
     "more experts chosen than there are": (

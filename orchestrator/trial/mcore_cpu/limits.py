@@ -170,6 +170,8 @@ def _division_problems(request: Request) -> Iterator[str]:
 
 def _pipeline_problems(request: Request) -> Iterator[str]:
     layout, layers = request.parallelism, request.transformer.get("num_layers")
+    if layout.vpp == 1:
+        yield "parallelism.vpp=1 interleaves nothing: use null, or 2 or more"
     if layout.vpp is not None and layout.pp < 2:
         yield f"parallelism.vpp={layout.vpp} needs a pipeline: set parallelism.pp to 2 or more, or vpp to null"
     if layout.layout is not None or not isinstance(layers, int):
