@@ -57,7 +57,7 @@ OUTRANKS_ALL = (
         "frame.graph-capture",
         Stage.GRAPH_CAPTURE,
         SourceFrame("megatron/core/transformer/cuda_graphs.py", "create_cudagraphs"),
-        r"create_cudagraphs|_?make_graphed_callables|create_(?:fwd|bwd)_graph|capture_(?:begin|end|graph|model)|"
+        r"_?create_cuda_?graphs?|_?make_graphed_callables|create_(?:fwd|bwd)_graph|capture_(?:begin|end|graph|model)|"
         r"_?capture_\w*graph\w*|\w*graph_capture|init_\w*cuda_?graphs?|record_graph\w*",
     ),
     FrameRule(
@@ -328,7 +328,7 @@ PLACES = (
         "frame.model-to-device",
         Stage.MODEL_BUILD,
         SourceFrame("trainer.py", "setup", "model.cuda(torch.cuda.current_device())"),
-        code=r"\bmodel\w*\.(?:cuda|to|half|bfloat16)\(",
+        code=r"model\w*(?:\([^)]*\))?\.(?:cuda|to|half|bfloat16)\(",
     ),
     FrameRule(
         "frame.distributed-init",

@@ -76,7 +76,7 @@ def judge_exception(
 
 def located(verdict: Verdict, where: Located) -> Verdict:
     """A verdict with the rule and the frame that say where."""
-    if where.rule is None:
+    if where.rule is None or (verdict.stage is Stage.GRAPH_CAPTURE and where.stage is not Stage.GRAPH_CAPTURE):
         return verdict
     return replace(verdict, rules=(*verdict.rules, where.rule), frame=where.frame)
 
@@ -101,6 +101,8 @@ def _is_refusal(name: str, stage: Stage) -> bool:
 def verdict_of(rule: Rule, line: str, stage: Stage) -> Verdict:
     """A rule's word on a line, with the arithmetic where the device was full."""
     where = stage if stage is not Stage.UNKNOWN else (rule.stage or Stage.UNKNOWN)
+    if rule.stage is Stage.GRAPH_CAPTURE:
+        where = rule.stage  # capture runs whole forwards: frames of one do not speak against it
     if rule.cause is Cause.NCCL_OOM:
         memory = read_device_memory(line)
         return Verdict(rule.cause, rule.weight, where, (rule.id,), line, memory if memory.requested else None)

@@ -711,6 +711,55 @@ OTHERS = (
         ),
         Cause.HOST_OOM,
     ),
+    Case(
+        "a traceback behind a collector's arrows, while saving",
+        "2026-01-09 17:40:26.04 master-0 >> saving checkpoint at iteration   10000 to /results in torch_dist format\n"
+        + prefixed("2026-01-09 17:40:31.16 master-0 >> [rank7]: ", raised("", ("/opt/sft.py", "<module>", "main()"))),
+        Cause.UNKNOWN,
+        Stage.CHECKPOINT_SAVE,
+        rank=7,
+    ),
+    Case(
+        "a box whose paths are broken in two",
+        "│ e-packages/deepspeed/runtime/zero/stage_1_and_2.py:485 in __init__           │\n"
+        "│ ❱  485 │   │   self.initialize_optimizer_states()                            │\n"
+        "│ /mnt/shared/environments/training/envs/ds/lib/python3.8/sit                  │\n"
+        "│ e-packages/deepspeed/runtime/zero/stage_1_and_2.py:611 in                    │\n"
+        "│ initialize_optimizer_states                                                  │\n",
+        Cause.UNKNOWN,
+        Stage.OPTIMIZER_INIT,
+    ),
+    Case(
+        "a capture that was refused inside a forward",
+        raised(
+            "RuntimeError: CUDA error: operation not permitted when stream is capturing",
+            ("/opt/model.py", "forward", "return self.mixer(x)"),
+        ),
+        Cause.UNKNOWN,
+        Stage.GRAPH_CAPTURE,
+    ),
+    Case(
+        "work that a capture left unjoined",
+        "Exception: Capture cuda graph failed: CUDA error: capturing stream has unjoined work",
+        Cause.UNKNOWN,
+        Stage.GRAPH_CAPTURE,
+    ),
+    Case(
+        "a traceback after a validation that ended",
+        "Train:   8%|▊         | 40/500 [15:18<2:32:54, 19.94s/it]\n"
+        "Val: 100%|██████████| 20/20 [00:22<00:00,  1.12s/it]\n" + raised("", ("/opt/train.py", "main", "run(args)")),
+        Cause.UNKNOWN,
+        Stage.UNKNOWN,
+    ),
+    Case(
+        "a model moved after its checkpoint was read",
+        "Loading checkpoint shards: 100%|██████████| 7/7 [00:08<00:00,  1.22s/it]\n"
+        + raised(
+            "RuntimeError: CUDA error: out of memory", ("/opt/tune.py", "main", 'model = get_model(base).to("cuda:1")')
+        ),
+        Cause.DEVICE_OOM,
+        Stage.MODEL_BUILD,
+    ),
 )
 
 CASES = (*OUT_OF_MEMORY, *HEALTH, *OTHERS)
@@ -878,5 +927,42 @@ LINES = (
         "pyxis: couldn't start container",
     ),
     (Cause.LAUNCH, "docker: Error response from daemon: manifest unknown"),
+    (Cause.CANCELLED, "slurmstepd: *** JOB 101 CANCELLED AT 2016-01-01T00:00:00 *** on node-3"),
+    (Cause.TIME_LIMIT, "slurmstepd: *** JOB 101 CANCELLED AT 2016-01-01T00:00:00 DUE TO TIME LIMIT *** on node-3"),
+    (Cause.TIME_LIMIT, "Job not requeued because: timed-out and not checkpointable"),
+    (Cause.HOST_OOM, "[node-3:77 :0:78] Caught signal 7 (Bus error: nonexistent physical address)"),
+    (Cause.CRASH, "[node-3:77 :0:78] Caught signal 8 (Floating point exception: integer divide by zero)"),
+    (Cause.CRASH, "ERROR:launcher:Rank 2 crashed with exit code -11"),
+    (Cause.CRASH, "ERROR:launcher:Rank 2 crashed with exit code -6"),
+    (Cause.CRASH, "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task."),
+    (Cause.DATA, "AssertionError: last epoch number of samples exceeded max value."),
+    (
+        Cause.HANG,
+        "[rank0]:[E ProcessGroupNCCL.cpp:1] Exception (either an error or timeout) detected by watchdog at 12",
+    ),
+    (
+        Cause.COMMUNICATION,
+        "[rank0]:[E ProcessGroupNCCL.cpp:1] Exception (either an error or timeout) detected by watchdog at work: 12\n"
+        "[rank0]: ncclRemoteError: A call failed possibly due to a network error.",
+    ),
+    (
+        Cause.HANG,
+        "[rank7]:[F ProcessGroupNCCL.cpp:9] [PG 0 Rank 7] ProcessGroupNCCL's watchdog got stuck for 600 seconds "
+        "without making progress.\nW0216 13:04:08.1 77 torch/distributed/elastic/api.py:9] Sending process 8 closing "
+        "signal SIGTERM",
+    ),
+    (Cause.GPU_LIBRARY, "RuntimeError: /opt/te/logging.h:38 in function check_cublas_: CUBLAS Error: not supported"),
+    (Cause.ILLEGAL_ACCESS, "THCudaCheck FAIL file=/opt/THC/THCTensorCopy.cu line=84 error=74 : misaligned address"),
+    (
+        Cause.ILLEGAL_ACCESS,
+        "RuntimeError: cuda runtime error (77) : an illegal memory access was encountered at /x.cu:3",
+    ),
+    (Cause.ILLEGAL_ACCESS, '{"data": "[rank1]: torch.AcceleratorError: HIP error: unspecified launch failure\\\\n"}'),
+    (
+        Cause.HOST_OOM,
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in load\n'
+        "srun: error: node-3: task 0: Out Of Memory",
+    ),
+    (Cause.DEVICE_OOM, f"node-3 kernel: NVRM: Xid (PCI:0000:9b:00): 63, pid=1, Row Remapper: New row\n{OOM}"),
 )
 """Short texts, each with its cause."""

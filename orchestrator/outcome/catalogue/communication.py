@@ -28,6 +28,15 @@ COMMUNICATION_RULES = (
         weight=Weight.WAITED,
     ),
     Rule(
+        "communication.watchdog-exception",
+        Cause.HANG,
+        ("detected by watchdog",),
+        r"Exception \(either an error or timeout\) detected by watchdog",
+        "[PG 1 Rank 0] Exception (either an error or timeout) detected by watchdog at work: 12, last enqueued NCCL "
+        "work: 14, last completed NCCL work: 11.",
+        weight=Weight.ECHO,  # an error speaks for itself on another line
+    ),
+    Rule(
         "communication.heartbeat",
         Cause.HANG,
         ("eartbeat", "no progress", "No progress", "ob hang", "stalled"),

@@ -70,8 +70,9 @@ DEVICE_RULES = (
         "device.capture-invalidated",
         Cause.UNKNOWN,
         ("during capture", "is capturing", "capturing stream", "StreamCapture", "STREAM_CAPTURE"),
+        r"capturing stream has unjoined work|"
         r"operation (?:failed due to a previous error during capture|not permitted when stream is capturing|"
-        r"would make the legacy stream depend on a capturing)|cudaErrorStreamCapture\w+|"
+        r"would make the legacy stream depend on a capturing)|cudaErrorStreamCapture\w+|cudaStreamCaptureStatus\w+|"
         r"CUDA_ERROR_STREAM_CAPTURE_\w+",
         "RuntimeError: CUDA error: operation failed due to a previous error during capture",
         weight=Weight.VAGUE,

@@ -25,9 +25,17 @@ GPU_RULES = (
         "gpu.xid-of-cleanup",
         Cause.UNKNOWN,
         ("Xid",),
-        r"\bXid\b[^:]*(?:\([^)]*\))?: *(?:(?:43|45|63|92)\b|\d+, \w+ Nonfatal\b)",
+        r"\bXid\b[^:]*(?:\([^)]*\))?: *(?:(?:43|45|92)\b|\d+, \w+ Nonfatal\b)",
         "NVRM: Xid (PCI:0000:3b:00): 45, pid=4021, name=python, Ch 00000010",
         weight=Weight.ECHO,
+    ),
+    Rule(
+        "gpu.xid-of-remapping",
+        Cause.HARDWARE,
+        ("Xid",),
+        r"\bXid\b[^:]*(?:\([^)]*\))?: *63\b",
+        "NVRM: Xid (PCI:0000:3b:00): 63, pid=4021, name=python, Row Remapper: New row marked for remapping",
+        weight=Weight.SIGNAL,  # a row was replaced: it does not displace what stopped a program
     ),
     Rule(
         "gpu.xid",
@@ -85,7 +93,8 @@ GPU_RULES = (
         ),
         r"an illegal memory access was|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|"
         r"device-side assert triggered|"
-        r"(?:CUDA [Ee]rror|Triton Error \[CUDA\]|[Cc]uda failure \d*):? ?'?(?:misaligned address|"
+        r"(?:(?:CUDA|HIP) [Ee]rror|Triton Error \[CUDA\]|[Cc]uda failure \d*|error=\d+ |"
+        r"runtime error \(\d+\) ):? ?'?(?:misaligned address|"
         r"unspecified launch failure|an illegal instruction was)|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|"
         r"cudaErrorMisalignedAddress|cudaErrorAssert|"
         r"Memory access fault by GPU|Invalid __global__ (?:read|write)|"
@@ -140,7 +149,7 @@ GPU_RULES = (
             "CUDNN_STATUS_",
             "cuDNN Error",
             "cuDNN error",
-            "cuBLAS Error",
+            *("cuBLAS Error", "CUBLAS Error", "CUDNN Error"),
             "CUSOLVER_STATUS_",
             "CUFFT_",
             "CUSPARSE_STATUS_",
@@ -159,7 +168,7 @@ GPU_RULES = (
             "cublasLt",
             "cublaslt",
         ),
-        r"CUBLAS_STATUS_(?!SUCCESS)|CUDNN_STATUS_(?!SUCCESS)|cuDNN [Ee]rror|cuBLAS [Ee]rror|"
+        r"CUBLAS_STATUS_(?!SUCCESS)|CUDNN_STATUS_(?!SUCCESS)|(?:cuDNN|CUDNN|cuBLAS|CUBLAS) [Ee]rror|"
         r"CUSOLVER_STATUS_(?!SUCCESS)|"
         r"CUFFT_(?!SUCCESS)[A-Z_]+|CUSPARSE_STATUS_(?!SUCCESS)|HIPBLAS_STATUS_(?!SUCCESS)|miopenStatus\w+|"
         r"Unable to find (?:any )?suitable (?:cuBLAS|algorithms)|was unable to find an engine|"

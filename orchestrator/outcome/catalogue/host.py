@@ -48,6 +48,14 @@ HOST_RULES = (
         "workers are out of shared memory. Please try to raise your shared memory limit.",
     ),
     Rule(
+        "host.bus-error",
+        Cause.HOST_OOM,
+        ("nonexistent physical address", "non-existent physical address"),
+        r"Bus error: non-?existent physical address",
+        "[node01:4242 :0:4250] Caught signal 7 (Bus error: nonexistent physical address)",
+        weight=Weight.SIGNAL,
+    ),
+    Rule(
         "host.worker-bus-error",
         Cause.HOST_OOM,
         ("is killed by signal",),

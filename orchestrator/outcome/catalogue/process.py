@@ -12,7 +12,7 @@ PROCESS_RULES = (
         (
             "egmentation fault",
             "egfault",
-            "signal 11",
+            *("signal 11", "signal 4 ", "signal 7 ", "signal 8 "),
             "SIGSEGV",
             "Floating point exception",
             "Bus error",
@@ -25,7 +25,7 @@ PROCESS_RULES = (
             "Aborted",
         ),
         r"(?i:^[\W\d]*segmentation fault|: segmentation fault|segmentation fault \(\S+|\d segmentation fault|"
-        r"segfault encountered|caught signal 11|\bsegfault at )|[Ss]ignal 11 \(SIGSEGV\)|"
+        r"segfault encountered|caught signal (?:4|7|8|11)\b|\bsegfault at )|[Ss]ignal 11 \(SIGSEGV\)|"
         r"(?:^|: )Floating point exception|(?:^|: )Bus error|[Ss]ignal 7 \(SIGBUS\)|double free or corruption|"
         r"(?:malloc|free)\(\): (?:corrupted|invalid)|munmap_chunk\(\): invalid pointer|(?:^|: )Illegal instruction|"
         r"stack smashing detected|corrupted size vs|"
@@ -61,7 +61,7 @@ PROCESS_RULES = (
         r"(?:terminated|killed) (?:with|by) signal:? (?:SIG(?:KILL|SEGV|BUS|FPE|ILL)|(?:9|11|7|4|8)\b)|"
         r"[Ss]ignal 9 \(SIGKILL\) received|"
         r"exited on signal (?:9|11|7|4|8)\b|"
-        r"exit(?:ed with (?:exit )?|[ -]?)code:? \(?(?:137|139)\b|"
+        r"exit(?:ed with (?:exit )?|[ -]?)code:? \(?(?:137|139|-(?:9|11|7|4|8))\b|"
         r"tasks? [\d,-]+: (?:Killed|Segmentation fault|Bus error)|: line \d+: +\d+ Killed\b|^\W*Killed\W*$",
         "torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -11) local_rank: 0 (pid: 7331)",
         weight=Weight.SIGNAL,
@@ -69,9 +69,15 @@ PROCESS_RULES = (
     Rule(
         "process.worker-died",
         Cause.CRASH,
-        ("worker process has died", "orker unexpectedly exits", "ActorDiedError", "exited unexpectedly"),
+        (
+            "worker process has died",
+            "orker unexpectedly exits",
+            "ActorDiedError",
+            "RayActorError",
+            "exited unexpectedly",
+        ),
         r"worker process has died|[Ww]orker unexpectedly exits|DataLoader worker .* exited unexpectedly|"
-        r"ActorDiedError",
+        r"ActorDiedError|RayActorError",
         "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit "
         "detail: Worker "
         "unexpectedly exits with a connection error code 2. End of file.",
@@ -80,9 +86,9 @@ PROCESS_RULES = (
     Rule(
         "process.aborted",
         Cause.CRASH,
-        ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "xit code 134"),
+        ("exitcode", "SIGABRT", "Aborted", "terminate called", "return code = -", "xit code 134", "xit code -6"),
         r"exitcode *: *-6\b|return code = -6\b|<Signals\.SIGABRT|terminated with signal SIGABRT|"
-        r"[Ss]ignal 6 \(SIGABRT\)|xited with exit code 134\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
+        r"[Ss]ignal 6 \(SIGABRT\)|xited with exit code 134\b|exit code -6\b|tasks? [\d,-]+: Aborted|^Aborted\b|"
         r"terminate called (?:after|"
         r"without)",
         "srun: error: node01: task 3: Aborted (core dumped)",

@@ -160,10 +160,10 @@ SOFTWARE_RULES = (
         Cause.DATA,
         (
             *(".idx", ".bin", "DatasetNotFoundError", "DataFilesNotFoundError", "DatasetGenerationError"),
-            "ArrowInvalid",
+            *("ArrowInvalid", "last epoch num"),
         ),
-        r"Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|DatasetNotFoundError|DataFilesNotFoundError|"
-        r"DatasetGenerationError|ArrowInvalid",
+        r"AssertionError: last epoch num|Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|"
+        r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|ArrowInvalid",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_text_document.idx'",
         stage=Stage.DATA_BUILD,
     ),

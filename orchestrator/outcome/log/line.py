@@ -34,6 +34,7 @@ _WRAPPINGS = (
     ("(", r"\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
     (_LETTERS, r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
     (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*/\d+) (?=\[)"),
+    (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*-\d+) >> ?"),
     (_LETTERS + _DIGITS, rf"(?P<actor>{_HOST}): (?=  |\[|Traceback|[\w.]*(?:Error|Exception)\b)"),
     ("E", r"E {3,}(?=\S)"),
     ("[", r"(?:\[[^\]]{1,80}\] )+(?=  File \"|Traceback \(most|[\w.]*(?:Error|Exception): )"),

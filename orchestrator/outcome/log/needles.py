@@ -40,7 +40,15 @@ _CAPITAL = (
         "Heartbeat",
         "Invalid __global",
     ),
-    *("Job step aborted", "KeyboardInterrupt", "Kill", "MPI_ABORT", "Memory access fault", "Minimum loss scale"),
+    *(
+        "Job step aborted",
+        "Job not requeued",
+        "KeyboardInterrupt",
+        "Kill",
+        "MPI_ABORT",
+        "Memory access fault",
+        "Minimum loss scale",
+    ),
     *(
         "NCCL INFO init.cc",
         "NCCL WARN",
@@ -58,8 +66,8 @@ _CAPITAL = (
     *("Terminat", "Thread 0x", "Timed out", "Timeout", "Traceback", "Unable to", "Unexpected result"),
     *("Watchdog", "Worker ", "Xid"),
 )
-_PATTERNS = (r"E\d{4} ", r"\[E\d")
-"""Lines of level error."""
+_PATTERNS = (r"E\d{4} ", r"\[[EF][\d ]")
+"""Lines of levels error and fatal."""
 
 _FRAMES = frozenset({'File "', "File /", "Traceback"})
 

@@ -25,6 +25,8 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
         r"(?i:\bsaving (?:the )?(?:checkpoint|model|optimizer|state))|Saving model checkpoint",
     ),
     ("mark.saved", None, r"(?i:successfully saved|checkpoint saved|saved checkpoint)"),
+    ("mark.loaded-shards", None, r"Loading checkpoint shards: 100%\|"),
+    ("mark.validated", None, r"\bVal(?:id(?:ation)?)?\b[ :(][^\n\r]{0,60}\b100%\|"),
     (
         "mark.loading",
         Stage.CHECKPOINT_LOAD,

@@ -66,6 +66,8 @@ class _Stream:
     """The frames stand below a traceback's headline, so they belong to what follows them."""
     reversed: bool = False
     expects_code: bool = False
+    indented: bool = False
+    """Its last frame is, and so its source would be."""
     ignored: bool = False
     boxed: bool = False
     """Inside a traceback as rich draws it."""
@@ -137,7 +139,7 @@ class Story:
             return
         if stream.expects_code:
             stream.expects_code = False
-            if frame is None and (log.indented or EXCEPTION.match(log.text) is None):
+            if frame is None and (log.indented or not (stream.indented or EXCEPTION.match(log.text))):
                 last = stream.frames[-1]
                 stream.frames[-1] = replace(last, code=log.text.strip())
                 return
@@ -204,7 +206,7 @@ class Story:
         if len(stream.frames) >= MAX_FRAMES:
             del stream.frames[MAX_FRAMES // 2]
         stream.frames.append(SourceFrame(frame["file"], frame["function"] or "", line=line))
-        stream.expects_code = True
+        stream.expects_code, stream.indented = True, log.indented
         self._unfinished.add(log.stream)
         self._listen(_FRAME_LINES)
 

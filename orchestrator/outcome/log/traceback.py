@@ -16,8 +16,10 @@ _NOTEBOOK = re.compile(r"^\s*File (?P<file>/\S+?):(?P<line>\d+)(?:, in (?P<funct
 _CELL = re.compile(r"^(?P<file>[/<]\S+) in (?P<function>[\w<>]+).*(?P<line>)$")
 ARROW = re.compile(r"^-+> *\d+ (?P<code>.*)$")
 """A frame, and the line of source it is at, as IPython prints them."""
-BOXED = re.compile(r"^│ (?P<file>/\S+?\.py):(?P<line>\d+)(?: +in(?: +(?P<function>[\w<>]+))?)?\s*│?$")
+BOXED = re.compile(r"^│ (?P<file>[\w.-]*/\S+?\.py):(?P<line>\d+)(?: +in(?: +(?P<function>[\w<>]+))?)?\s*│?$")
 BOXED_FILE = re.compile(r"^│ (?P<file>/\S+?\.py)\s*│?$")
+BOXED_HALF = re.compile(r"^│ /[\w./-]{30,}\s*│?$")
+"""The first half of a path that was too long for its line."""
 BOXED_REST = re.compile(r"^│ :(?P<line>\d+)(?: +in (?P<function>[\w<>]+))?\s*│?$")
 BOXED_NAME = re.compile(r"^│ (?:in )?(?P<function>[\w<>]+)\s*│?$")
 BOXED_CODE = re.compile(r"^│ +❱ +\d+ [│ ]*(?P<code>.*?)\s*│?$")
@@ -51,7 +53,7 @@ def frame_in(text: str) -> re.Match[str] | None:
 
 def begins_a_box(text: str) -> bool:
     """Whether a line is a frame as rich draws it."""
-    return text.startswith("│ /") and (BOXED.match(text) is not None or BOXED_FILE.match(text) is not None)
+    return text.startswith("│ ") and any(pattern.match(text) is not None for pattern in (BOXED, BOXED_FILE, BOXED_HALF))
 
 
 def unfolded(raw: str) -> list[str]:
