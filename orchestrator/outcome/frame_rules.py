@@ -170,7 +170,8 @@ PLACES = (
         SourceFrame("megatron/core/distributed/finalize_model_grads.py", "finalize_model_grads"),
         r"_?finalize_model_grads|_?allreduce_(?!loss)\w*(?:grads?|gradients|params|bucket)\w*|"
         r"all_?reduce_grad\w*|(?:start|finish)_grad_sync|register_grad_ready|"
-        r"\w*reduce\w*ipg\w*|\w*ipg_bucket\w*|_?reduce_(?:scatter_)?(?:gradients?|grads?)\w*|reduce_model_grads|"
+        r"\w*reduce\w*ipg\w*|reduce_\w+_and_remove_grads|_sync_reduction_works|distributed_data_parallel_hook|"
+        r"\w*ipg_bucket\w*|_?reduce_(?:scatter_)?(?:gradients?|grads?)\w*|reduce_model_grads|"
         r"reduce_independent_p\w*|_*avg_scatter_grads|_*partition_grads|average_gradients\w*|post_backward|"
         r"_process_post_backward_gradients|"
         r"average_tensor|buffered_allreduce\w*|_post_backward_(?:hook|reshard)|foreach_reduce|sync_grad\w*|"

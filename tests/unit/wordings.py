@@ -760,6 +760,34 @@ OTHERS = (
         Cause.DEVICE_OOM,
         Stage.MODEL_BUILD,
     ),
+    Case(
+        "a chain of calls instead of frames",
+        "train_step\n  -> forward_backward_no_pipelining\n  -> backward_step\n  -> custom_backward\n"
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        Cause.ILLEGAL_ACCESS,
+        Stage.BACKWARD,
+    ),
+    Case(
+        "frames of an actor that names its rank in brackets",
+        prefixed(
+            "(MegatronPolicyWorker[rank=8] pid=3294, ip=10.0.0.9) ",
+            '  File "/opt/megatron/core/transformer/moe/moe_layer.py", line 701 in forward\n'
+            '  File "/opt/venv/torch/nn/modules/module.py", line 1790 in _call_impl',
+        ),
+        Cause.UNKNOWN,
+        Stage.FORWARD,
+        rank=8,
+    ),
+    Case(
+        "gradients that DeepSpeed and DDP reduce inside backward",
+        raised(
+            "",
+            ("torch/autograd/__init__.py", "backward"),
+            ("deepspeed/runtime/zero/stage3.py", "reduce_partition_and_remove_grads"),
+        ),
+        Cause.UNKNOWN,
+        Stage.GRAD_SYNC,
+    ),
 )
 
 CASES = (*OUT_OF_MEMORY, *HEALTH, *OTHERS)
@@ -964,5 +992,16 @@ LINES = (
         "srun: error: node-3: task 0: Out Of Memory",
     ),
     (Cause.DEVICE_OOM, f"node-3 kernel: NVRM: Xid (PCI:0000:9b:00): 63, pid=1, Row Remapper: New row\n{OOM}"),
+    (
+        Cause.HOST_OOM,
+        "Memory on the node (IP: 10.0.0.4, ID: ba65) where the task (name=head, pid=45) was running was 1911.31GB / "
+        "2000.00GB (0.9556), which exceeds the memory usage threshold of 0.95. Ray killed this worker",
+    ),
+    (
+        Cause.HOST_OOM,
+        "Refer to the documentation on how to address the out of memory issue: https://docs.ray.io/ray-oom-prevention. "
+        "Consider reducing task parallelism. Set max_task_retries to enable retry when the task crashes due to OOM.",
+    ),
+    (Cause.COMMUNICATION, "RuntimeError: HCCL function error: hcclCommInitRootInfoConfig(numRanks), error code is 7"),
 )
 """Short texts, each with its cause."""

@@ -87,6 +87,15 @@ COMMUNICATION_RULES = (
         stage=Stage.DISTRIBUTED_INIT,
     ),
     Rule(
+        "communication.communicator",
+        Cause.COMMUNICATION,
+        ("CommInit",),
+        r"(?i:[hnr]cclCommInit)\w*.{0,120}(?:[Ee]rror|[Ff]ailed)",
+        "RuntimeError: HCCL function error: hcclCommInitRootInfoConfig(numRanks, &rootInfo, rank), error code is 7",
+        weight=Weight.WAITED,
+        stage=Stage.DISTRIBUTED_INIT,
+    ),
+    Rule(
         "communication.connect",
         Cause.COMMUNICATION,
         ("connectFullMesh", "Address already in use", "Connection refused", "No route to host", "service not known"),

@@ -13,7 +13,7 @@ REMARK_RULES = (
         Cause.NONE,
         ("out of memory", "Out of memory", "OutOfMemory", "OOM"),
         r"(?i)\bwarn(?:ing)?\b(?<!NCCL WARN).*(?:out of memory|outofmemory|\boom\b)|"
-        r"(?:out of memory|outofmemory|\boom\b).*\b(?:retry(?:ing)?|switching to|fall(?:ing)? ?back|skipp(?:ed|ing)|"
+        r"(?:out of memory|outofmemory|\boom\b)(?!.*ray-oom).*\b(?:retry(?:ing)?|switching to|fall(?:ing)? ?back|skipp(?:ed|ing)|"
         r"recover(?:ed|ing)|ignor(?:ed|ing)|reducing)\b",
         "WARNING: CUDA OutOfMemoryError encountered during tensors merging. Switching to CPU merge.",
     ),

@@ -30,9 +30,12 @@ HOST_RULES = (
     Rule(
         "host.ray-memory-monitor",
         Cause.HOST_OOM,
-        ("memory pressure", "running low on memory", "exceptions.OutOfMemoryError"),
+        (
+            *("memory pressure", "running low on memory", "exceptions.OutOfMemoryError"),
+            *("memory usage threshold", "ray-oom-prevention"),
+        ),
         r"killed due to (?:the node running low on )?memory(?: pressure)?|running low on memory|"
-        r"ray\.exceptions\.OutOfMemoryError",
+        r"ray\.exceptions\.OutOfMemoryError|exceeds the memory usage threshold|ray-oom-prevention",
         "(raylet) node_manager.cc:3069: 1 Workers (tasks / actors) killed due to memory pressure (OOM), "
         "0 Workers crashed due to other reasons",
     ),

@@ -31,7 +31,10 @@ _WRAPPINGS = (
     ("[", r"\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
     (" " + _DIGITS, r" *(?P<rank>\d{1,5}):(?: |$)"),
     ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
-    ("(", r"\((?P<actor>[A-Za-z_][\w.:-]*(?: rank[=:](?P<rank>\d+))?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) "),
+    (
+        "(",
+        r"\((?P<actor>[A-Za-z_][\w.:-]*(?:(?: rank[=:]|\[rank=)(?P<rank>\d+)\]?)?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) ",
+    ),
     (_LETTERS, r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
     (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*/\d+) (?=\[)"),
     (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*-\d+) >> ?"),

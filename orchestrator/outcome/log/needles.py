@@ -47,6 +47,7 @@ _CAPITAL = (
         "Kill",
         "MPI_ABORT",
         "Memory access fault",
+        "Memory on the node",
         "Minimum loss scale",
     ),
     *(

@@ -45,6 +45,15 @@ _MARKS: tuple[tuple[str, Stage | None, str], ...] = (
     ("mark.log-probabilities", Stage.FORWARD, r"(?i:compute (?:ref(?:erence)? )?log[ _-]?probs?\b)"),
     ("mark.engine-call", Stage.BACKWARD, r"_execution_engine\.run_backward\("),
     ("mark.call-chain", Stage.FORWARD, r"-> \w+\.forward\b"),
+    ("mark.chain-backward", Stage.BACKWARD, r"-> (?:\w+\.)*(?:run_backward|custom_backward|backward_step|backward)\b"),
+    (
+        "mark.chain-step",
+        Stage.OPTIMIZER_STEP,
+        r"-> (?:\w+\.)*(?:optimizer_step|step_with_ready_grads|optimizer\.step)\b",
+    ),
+    ("mark.chain-sync", Stage.GRAD_SYNC, r"-> (?:\w+\.)*(?:finalize_model_grads|start_grad_sync|finish_grad_sync)\b"),
+    ("mark.chain-save", Stage.CHECKPOINT_SAVE, r"-> (?:\w+\.)*save_checkpoint\w*\b"),
+    ("mark.chain-load", Stage.CHECKPOINT_LOAD, r"-> (?:\w+\.)*load_checkpoint\w*\b"),
     (
         "mark.over",
         Stage.TEARDOWN,
