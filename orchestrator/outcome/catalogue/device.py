@@ -13,8 +13,8 @@ REMARK_RULES = (
         Cause.NONE,
         ("out of memory", "Out of memory", "OutOfMemory", "OOM"),
         r"(?i)\bwarn(?:ing)?\b(?<!NCCL WARN).*(?:out of memory|outofmemory|\boom\b)|"
-        r"(?:out of memory|outofmemory|\boom\b)(?!.*ray-oom).*\b(?:retry(?:ing)?|switching to|fall(?:ing)? ?back|skipp(?:ed|ing)|"
-        r"recover(?:ed|ing)|ignor(?:ed|ing)|reducing)\b",
+        r"(?:out of memory|outofmemory|\b(?<!ray-)oom\b)(?!.*ray-oom).*\b(?:retry(?:ing)?|switching to|"
+        r"fall(?:ing)? ?back|skipp(?:ed|ing)|recover(?:ed|ing)|ignor(?:ed|ing)|reducing)\b",
         "WARNING: CUDA OutOfMemoryError encountered during tensors merging. Switching to CPU merge.",
     ),
     Rule(
