@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -203,12 +203,14 @@ class Results:
     ) -> list[Recommendation]:
         """The choice of each match key with its reasons. Sizes in GB (1e9 bytes); without a target, the study's."""
         target = target_gb if target_gb is not None else self.found.target_gb
-        return recommend(
+        answers = recommend(
             self.comparison,
             target=None if target is None else round(target * GB),
             headroom=round(headroom_gb * GB),
             objective=Objective(objective),
         )
+        given = "" if target is None else "from study.target_gb" if target_gb is None else "given here (--target-gb)"
+        return [replace(answer, target_from=given) for answer in answers]
 
     def pick(self, target_gb: float | None = None, **options: Any) -> Line | None:
         """The line to take; None where nothing qualifies. Options as for `recommend`.

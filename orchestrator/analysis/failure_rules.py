@@ -9,6 +9,7 @@ from orchestrator.analysis.architecture import inactive_reason
 from orchestrator.analysis.comparison import Delta, Line
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.reproduce import repeat_candidates
+from orchestrator.analysis.rows import Row
 from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
 from orchestrator.vocabulary import Cause, Stage
 from orchestrator.vocabulary.units import format_bytes
@@ -21,7 +22,7 @@ LADDER = ("moe_act", "layernorm", "moe")
 """The guide's order for a MoE model: narrow output-discard boundaries first."""
 INSIDE_MOE = frozenset({"moe_act", "shared_experts"})
 _EXPANDABLE = "expandable_segments:True"
-_EXPANDABLE_SEGMENTS = f"trainer.environment.PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
+EXPANDABLE_SEGMENTS = f"trainer.environment.PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
 GRAPH_WORDS = re.compile(r"cuda[ _-]?graph", re.IGNORECASE)
 _OVERLAP_WORDS = re.compile(r"overlap", re.IGNORECASE)
 
@@ -39,7 +40,7 @@ def _core_attn_little_effect(subject: Subject) -> Seen | None:
     return Seen(
         f"core_attn changed the peak against {change.base} by {_percent(change.peak)}{_and_time(change.time)}",
         cause,
-        (Step("Drop core_attn and test a boundary of this architecture instead.", _narrow(subject, "core_attn")),),
+        (_narrower(subject, "core_attn"),),
     )
 
 
@@ -165,7 +166,7 @@ def _fragmentation(subject: Subject) -> Seen | None:
     if _is_expandable(subject):
         action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."
         return Seen(_gap_text(allocated, reserved), "allocator caching or fragmentation", (Step(action, subject.show),))
-    step = Step("Try expandable segments before more recompute.", subject.again(_EXPANDABLE_SEGMENTS))
+    step = Step("Try expandable segments before more recompute.", subject.again(EXPANDABLE_SEGMENTS))
     return Seen(_gap_text(allocated, reserved), "allocator fragmentation or caching, not live memory", (step,))
 
 
@@ -181,13 +182,18 @@ def _fragmentation_of_several(seen: Sequence[tuple[Subject, Seen]]) -> Seen:
     steps = one.steps
     if open_ones:
         candidates = [subject.line.candidate for subject in open_ones]
-        command = repeat_candidates(candidates, first.commands, _EXPANDABLE_SEGMENTS)
+        command = repeat_candidates(candidates, first.commands, EXPANDABLE_SEGMENTS)
         steps = (Step("Try expandable segments before more recompute.", command),)
     return Seen(f"reserved memory is above allocated memory by: {'; '.join(gaps)}", one.cause, steps)
 
 
 def _is_expandable(subject: Subject) -> bool:
-    return _EXPANDABLE in subject.row.environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    return has_expandable_segments(subject.row)
+
+
+def has_expandable_segments(row: Row) -> bool:
+    """Whether the allocator of a run grew its segments in place."""
+    return _EXPANDABLE in row.environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 def _gap_sizes(subject: Subject) -> tuple[int, int] | None:
@@ -237,15 +243,22 @@ def _farther(subject: Subject) -> Seen | None:
     return None
 
 
-def _narrow(subject: Subject, without: str) -> str:
+def _narrower(subject: Subject, without: str) -> Step:
+    """Other boundaries of the architecture in its place: those that nobody measured yet."""
     rest = sorted(subject.labels - {without})
     options = [["mla_up_proj"]] if subject.model.mla else []
     if subject.model.moe:
         options += [["moe_act"]] if subject.model.grouped_gemm is not False else [["moe"]]
     if not options:
         options = [["layernorm"], ["mlp"]]
-    lists = [[], *(sorted({*rest, *option}) for option in options)]
-    return subject.commands.run(sweep=lists)
+    lists = [sorted({*rest, *option}) for option in options]
+    lines = {line.candidate.recompute.labels: line for line in subject.group.lines if line.passed}
+    tested = [lines[frozenset(labels)].text for labels in lists if frozenset(labels) in lines]
+    untested = [labels for labels in lists if frozenset(labels) not in lines]
+    if not untested:
+        return Step(f"Drop {without}; boundaries of this architecture are measured already: {' and '.join(tested)}.")
+    command = subject.commands.run(sweep=[[], *untested])
+    return Step(f"Drop {without} and test a boundary of this architecture instead.", command)
 
 
 def _fewer(subject: Subject) -> list[Line]:

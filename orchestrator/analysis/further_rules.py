@@ -7,11 +7,13 @@ import re
 from orchestrator.analysis.candidates import Candidate, rewritten
 from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.failure_rules import GRAPH_WORDS
+from orchestrator.analysis.floor import floor_of, instead, seen
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
 from orchestrator.select.lever import ACTIVATION_STAGES, OPTIMIZER_STAGES, STATE_STAGES
 from orchestrator.vocabulary.units import format_bytes
 
+FLOOR_RULE = "optimizer-sets-the-peak"
 LOSS_TOLERANCE = 1e-3
 """Relative difference from the control's losses past which numerics deserve a look; equal arithmetic gives 0."""
 _SMALL_MOMENTS = (
@@ -36,6 +38,19 @@ def _optimizer_bound(subject: Subject) -> Seen | None:
         return Seen(f"{outcome(subject.line)}{numbers}{forward}", cause, (Step(action),))
     command = subject.again(*_SMALL_MOMENTS)
     return Seen(f"{outcome(subject.line)}{numbers}{forward}", "optimizer state does not fit", (Step(action, command),))
+
+
+def _optimizer_floor(subject: Subject) -> Seen | None:
+    if subject.group.lines[0] is not subject.line:
+        return None
+    floor = floor_of(subject.group)
+    if floor is None:
+        return None
+    return Seen(
+        seen(floor),
+        f"parameters, gradients and optimizer state set the peak in {floor.stage}, and recompute changes none of them",
+        (Step(instead(subject.group)),),
+    )
 
 
 def _graph_straddle(subject: Subject) -> Seen | None:
@@ -145,6 +160,7 @@ def _gigabytes(peak: StagePeak) -> str:
 
 FURTHER_RULES = (
     Rule("optimizer-bound", "guide, Known Limitations", _optimizer_bound),
+    Rule(FLOOR_RULE, "guide, Known Limitations", _optimizer_floor),
     Rule("graph-scope-straddled", "guide, Compatibility: CUDA graphs", _graph_straddle),
     Rule("fp8-delayed-scaling", "guide, Compatibility: FP8 restrictions", _fp8),
     Rule("offloading-conflict", "guide, Quick Decision Guide", _offloading),

@@ -41,13 +41,17 @@ class Predicted:
 def predicted(group: Group) -> list[Predicted]:
     """A prediction of each line, from its request and what the framework made of it, or of a sibling."""
     finished = next((row.effective for line in group.lines for row in line.runs if row.effective is not None), None)
-    return [_predicted(line, finished) for line in group.lines]
+    software = next((row.software for line in group.lines for row in line.runs if row.software), {})
+    return [_predicted(line, finished, software) for line in group.lines]
 
 
-def _predicted(line: Line, sibling: Mapping[str, Any] | None) -> Predicted:
+def _predicted(line: Line, sibling: Mapping[str, Any] | None, software: Mapping[str, Any]) -> Predicted:
     row = line.decided
     try:
-        reading = read_job(row.requested, row.effective if row.effective is not None else sibling)
+        finished = row.effective if row.effective is not None else sibling
+        if finished is not None:
+            finished = {**finished, "software": row.software or software}
+        reading = read_job(row.requested, finished)
         prediction = predict_memory(reading.job)
         stage = str(prediction.hottest.peak_stage)
         return Predicted(line, range_of(reading.job, prediction), stage, reading.assumed)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from orchestrator.analysis.comparison import Comparison, Group, Line
+from orchestrator.analysis.floor import floor_verdict
 from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED
-from orchestrator.select.lever import OPTIMIZER_BOUND, Measured, StageUse, Verdict, verdicts
+from orchestrator.select.lever import OPTIMIZER_BOUND, OPTIMIZER_STAGES, Measured, StageUse, Verdict, verdicts
 from orchestrator.select.pick import Loss, Objective, Option, Pick, pick
 from orchestrator.vocabulary.units import format_bytes
 
@@ -24,7 +25,8 @@ class Alike:
     @property
     def text(self) -> str:
         return (
-            f"Not measurably slower than this choice, within the noise of ±{self.band:.2%} of the control's step: "
+            f"Not measurably slower than this choice, within the widest noise band among them, ±{self.band:.2%} of the "
+            "control's step: "
             f"{'; '.join(self.names)}. Which of them is fastest is chance until more is measured: study.repeats=3, "
             "say, or a longer training.steady_window."
         )
@@ -62,8 +64,12 @@ class Recommendation:
     """What the noise does not tell from the choice; also the last of `warnings`."""
     target: int | None = None
     """Bytes that were asked for, before headroom."""
+    target_from: str = ""
+    """Who gave the target, in words; empty where nobody says."""
     instead: Settings | None = None
     """Of those, the one that recomputes least, where that is less than the choice does."""
+    reserved_over: str = ""
+    """That reserved memory is over the limit although allocated memory fits; also the first of `warnings`."""
 
 
 def recommend(
@@ -88,6 +94,9 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         found = []
     else:
         found = [verdict for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
+    floor = floor_verdict(group) if chosen is not None and _in_optimizer(chosen) and not found else None
+    found += [floor] if floor is not None else []
+    over = _reserved_over(chosen, answer)
     alike = _within_noise(group, chosen, answer, lines)
     less = _recomputes_less(group, chosen, alike)
     said = [] if chosen is None or less is None or alike is None else [_by_chance(chosen, less, alike)]
@@ -96,13 +105,35 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         pick=answer,
         chosen=chosen,
         verdicts=tuple(found),
-        warnings=(*answer.warnings, *_warnings(group, chosen, answer), *said, *([alike.text] if alike else [])),
+        warnings=(
+            *([over] if over else []),
+            *answer.warnings,
+            *_warnings(group, chosen),
+            *said,
+            *([alike.text] if alike else []),
+        ),
         python=tuple(python_lines(chosen.candidate, chosen.decided)) if chosen else (),
         bridge=bridge_overrides(chosen.candidate, chosen.decided) if chosen else "",
         ours=our_overrides(chosen.candidate) if chosen else "",
         alike=alike,
         target=target,
         instead=_settings(less) if less is not None else None,
+        reserved_over=over,
+    )
+
+
+def _in_optimizer(line: Line) -> bool:
+    return line.peak is not None and line.peak.stage in OPTIMIZER_STAGES
+
+
+def _reserved_over(chosen: Line | None, answer: Pick) -> str:
+    """That the choice fits by what torch allocated, and not by what its allocator holds; empty where both fit."""
+    if chosen is None or answer.limit is None or chosen.reserved is None or chosen.reserved <= answer.limit:
+        return ""
+    return (
+        f"Only allocated memory fits: the allocator reserved {format_bytes(chosen.reserved)}, "
+        f"{format_bytes(chosen.reserved - answer.limit)} over the limit of {format_bytes(answer.limit)}. On a device "
+        f"of that size, try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
     )
 
 
@@ -135,8 +166,8 @@ def _by_chance(chosen: Line, less: Line, alike: Alike) -> str:
     slower = (less.step_ms or 0.0) - (chosen.step_ms or 0.0)
     return (
         f"This choice over {less.text} is chance: {less.text} recomputes {much}, fits too, and its step is "
-        f"{slower:.2f} ms longer, inside the noise of ±{alike.band:.2%}. The rule takes the smallest mean step time; "
-        f"to take {less.text} instead: {our_overrides(less.candidate) or 'leave the recipe as it is'}"
+        f"{slower:.2f} ms longer, inside the noise band of ±{alike.band:.2%}. The rule takes the smallest mean step "
+        f"time; to take {less.text} instead: {our_overrides(less.candidate) or 'leave the recipe as it is'}"
     )
 
 
@@ -163,7 +194,7 @@ def _measured(line: Line) -> Measured:
     return Measured(line.text, uses, stopped_in=None if row.passed else row.stage, cause=row.cause)
 
 
-def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
+def _warnings(group: Group, chosen: Line | None) -> list[str]:
     if chosen is None:
         return []
     found = []
@@ -172,11 +203,6 @@ def _warnings(group: Group, chosen: Line | None, answer: Pick) -> list[str]:
         found.append("These rows were measured on a CPU: the choice says nothing about a GPU.")
     if first.origin == ORIGIN_PUBLISHED:
         found.append("These rows are published, not measured here: repeat the choice on your own revision and cluster.")
-    if answer.limit is not None and chosen.reserved is not None and chosen.reserved > answer.limit:
-        found.append(
-            f"Reserved memory reached {format_bytes(chosen.reserved)}, over the limit of {format_bytes(answer.limit)}, "
-            "though allocated memory fits: the difference is the allocator's cache."
-        )
     if group.control is None:
         found.append("There is no control among these rows, so what recompute costs here is not known.")
     if len(chosen.runs) == 1 and first.origin != ORIGIN_PUBLISHED:

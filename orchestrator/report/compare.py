@@ -257,13 +257,23 @@ def _repeat_notes(group: Group) -> list[str]:
 
 def _noise_notes(group: Group) -> list[str]:
     bands = [line.time_delta.band for line in group.lines if line.time_delta and line.time_delta.band]
-    notes = []
-    if any(band.basis == BASIS_WINDOW for band in bands):
-        notes.append("noise: one run each, so the band is the scatter of a run's own window; repeats would tell more.")
+    notes = [_band_note(bands)] if bands else []
     drifts = [band.drift for band in bands if band.drift is not None]
     if drifts:
-        notes.append(f"noise: a job's two controls lay up to {max(drifts):.2%} apart in step time; the band holds it.")
+        notes.append(f"control drift: a job's first and last control lay up to {max(drifts):.2%} apart in step time.")
     return notes
+
+
+def _band_note(bands: Sequence[NoiseBand]) -> str:
+    """What the noise band of this table is computed from."""
+    window = any(band.basis == BASIS_WINDOW for band in bands)
+    parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
+    parts += ["the standard deviation of a single run's own window"] if window else []
+    parts += ["that of the control's window"] if any(band.control for band in bands) else []
+    parts += ["the control drift"] if any(band.drift is not None for band in bands) else []
+    root = f", as the root of the sum of their squares (of {', '.join(parts)})" if len(parts) > 1 else f": {parts[0]}"
+    more = " Repeats would tell more." if window else ""
+    return f"noise band (the ± beside a delta, as a share of the control): how far it moves by itself{root}.{more}"
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:

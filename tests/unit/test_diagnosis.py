@@ -54,6 +54,28 @@ def test_core_attn_without_relief_names_the_fused_backend_and_a_boundary_of_this
     assert "recompute_modules=[],[mla_up_proj],[moe_act]" in shlex.split(finding.steps[0].command)
 
 
+def test_core_attn_without_relief_repeats_nothing_that_was_measured():
+    settings = {**MLA_MOE, "attention_backend": "flash"}
+    rows = [model([], settings), model(["core_attn"], settings, step_ms=104.0), model(["mla_up_proj"], settings)]
+    (finding,) = of("core-attn-little-effect", rows)
+    assert "recompute_modules=[],[moe_act]" in shlex.split(finding.steps[0].command)
+    (finding,) = of("core-attn-little-effect", [*rows, model(["moe_act"], settings)])
+    assert finding.steps[0].command is None
+    assert "measured already: mla_up_proj and moe_act" in finding.steps[0].action
+
+
+def test_peaks_in_the_optimizer_of_most_candidates_are_said_once():
+    def made(modules, optimizer, forward):
+        stages = ((Stage.FORWARD, forward), (Stage.OPTIMIZER_STEP, optimizer))
+        return row(modules, peaks=tuple(StagePeak(0, stage, size * GB) for stage, size in stages))
+
+    rows = [made([], 67, 69), made(["moe"], 70, 47), made(["mlp"], 68, 60)]
+    (finding,) = of("optimizer-sets-the-peak", rows)
+    assert "below 67.000 GB" in finding.symptom
+    assert "above the control's 69.000 GB are moe 70.000 GB" in finding.symptom
+    assert not of("optimizer-sets-the-peak", [made([], 30, 69), made(["moe"], 30, 47)])
+
+
 def test_core_attn_that_saves_memory_is_left_alone():
     assert not of("core-attn-little-effect", [model([]), model(["core_attn"], peak=800_000_000)])
 

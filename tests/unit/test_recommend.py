@@ -6,7 +6,10 @@ import pytest
 from measured_rows import row
 
 from orchestrator.analysis.comparison import compare
+from orchestrator.analysis.floor import OPTIMIZER_FLOOR
 from orchestrator.analysis.recommend import recommend
+from orchestrator.analysis.rows import Row, StagePeak
+from orchestrator.vocabulary import Stage
 
 TIMES = {"": 101.0, "core_attn": 100.0, "mlp": 150.0}
 
@@ -19,7 +22,7 @@ def said(scatter_ms: float, target: int) -> str:
 
 def test_recommend_names_what_fits_and_is_not_measurably_slower() -> None:
     warnings = said(scatter_ms=5.0, target=10**12)
-    assert "within the noise" in warnings
+    assert "within the widest noise band" in warnings
     assert ": []. Which" in warnings
     assert "mlp" not in warnings
 
@@ -46,3 +49,46 @@ def test_recommend_offers_no_other_candidate_that_recomputes_more() -> None:
     (answer,) = recommend(compare(rows), target=10**12)
     assert answer.alike is not None
     assert answer.instead is None
+
+
+GB = 10**9
+
+
+def optimizer_bound(modules: list[str], optimizer: float, forward: float, step_ms: float) -> Row:
+    """A row of one GPU rank whose optimizer's step and forward reach so many GB."""
+    peaks = tuple(
+        StagePeak(0, stage, round(size * GB), 90 * GB, 0)
+        for stage, size in ((Stage.FORWARD, forward), (Stage.OPTIMIZER_STEP, optimizer))
+    )
+    return row(modules, peaks=peaks, step_ms=step_ms, step_scatter_ms=0.1, device_kind="cuda", world_size=1)
+
+
+def test_recommend_says_below_what_recompute_is_not_the_lever_and_what_recomputing_more_does() -> None:
+    rows = [
+        optimizer_bound([], 67.0, 69.2, 100.0),
+        optimizer_bound(["mla_up_proj"], 67.2, 64.6, 106.0),
+        optimizer_bound(["moe"], 69.8, 47.7, 119.0),
+    ]
+    (answer,) = recommend(compare(rows), target=68 * GB)
+    (verdict,) = answer.verdicts
+    assert verdict.id == OPTIMIZER_FLOOR
+    assert "not the lever below 67.000 GB: no candidate's optimizer_step took less, and 2 of 3" in verdict.text
+    assert "forward and backward need 47.700 GB at best" in verdict.text
+    assert "above the control's 69.200 GB are moe 69.800 GB" in verdict.text
+    assert "What would help" in verdict.text
+
+
+def test_recommend_says_nothing_of_the_optimizer_where_forward_sets_the_peaks() -> None:
+    rows = [optimizer_bound([], 30.0, 69.2, 100.0), optimizer_bound(["moe"], 30.0, 47.7, 119.0)]
+    (answer,) = recommend(compare(rows), target=68 * GB)
+    assert answer.verdicts == ()
+
+
+def test_recommend_says_first_that_what_is_reserved_does_not_fit() -> None:
+    rows = [optimizer_bound([], 60.0, 69.2, 100.0), optimizer_bound(["moe"], 60.0, 62.0, 119.0)]
+    (answer,) = recommend(compare(rows), target=68 * GB)
+    assert answer.warnings[0] == answer.reserved_over
+    assert (
+        "Only allocated memory fits: the allocator reserved 90.000 GB, 22.000 GB over the limit" in answer.warnings[0]
+    )
+    assert recommend(compare(rows), target=95 * GB)[0].reserved_over == ""

@@ -99,12 +99,12 @@ def study():
 def test_the_decision_answers_what_to_set_what_it_costs_and_why_the_runner_up_lost():
     text = Page(html(content(study(), target_gb=60))).text
     assert (
-        "Use this setting moe It is the fastest of the 2 candidates that passed with every rank at or below 60.000 GB"
-        in text
+        "Use this setting moe It is the fastest of the 2 candidates that passed with every rank's allocated peak at or "
+        "below 60.000 GB" in text
     )
     assert "50.000 GB on rank 1, in forward" in text
-    assert "Time against the control +10.00% noise ±0.68%" in text
-    assert "Room below the target 10.000 GB" in text
+    assert "Time against the control +10.00% noise band ±0.68%" in text
+    assert "Allocated room below the target 10.000 GB" in text
     assert "Runner-up mlp : fits, but its step takes 10.00 ms longer (+9.09%)" in text
     assert "Why not recompute nothing? [] : peak 80.000 GB on rank 1 is over 60.000 GB" in text
     assert 'cfg.model.recompute_modules = ["moe"]' in text
@@ -126,13 +126,19 @@ def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
     ]
     made = content(rows, target_gb=60)
     text = Page(html(made)).text
-    assert "Its step time is the smallest of the 3 candidates that passed with every rank at or below 60.000 GB" in text
+    assert (
+        "Its step time is the smallest of the 3 candidates that passed with every rank's allocated peak at or below "
+        "60.000 GB" in text
+    )
     assert (
         "the fastest" not in text[text.index("Use this setting") : text.index("What to set")].split("Not the only")[0]
     )
     assert "does not tell it from layernorm, moe mlp . Which of these is fastest is chance" in text
-    assert "Runner-up layernorm, moe : fits, but its step takes 2.00 ms longer (+1.89%), inside the noise of" in text
-    assert "Time against the control +6.00% no measurable effect: with noise of ±12.37%, anything from -6.37%" in text
+    assert (
+        "Runner-up layernorm, moe : fits, but its step takes 2 ms longer (+2%), inside the noise band, so not "
+        "measurably slower" in text
+    )
+    assert "Time against the control +6% no measurable effect: noise band ±12%, so anything from -6% to +18%" in text
     assert '<code class="name">layernorm, moe</code>' in html(made)
     markdown = report_markdown(made, compare(rows), {})
     assert "does not tell it from `layernorm, moe`, `mlp`: which of these is fastest is chance" in markdown
@@ -142,8 +148,8 @@ def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
 def test_nothing_is_called_the_fastest_where_nobody_knows_how_times_scatter():
     made = content(published_rows("moonlight-16b"), target_gb=36)
     assert made.sections[0].decision.basis == (
-        "Its step time is the smallest of the 4 candidates that passed with every rank at or below 36.000 GB; how such "
-        "times scatter is not known."
+        "Its step time is the smallest of the 4 candidates that passed with every rank's allocated peak at or below "
+        "36.000 GB; how such times scatter is not known."
     )
     without_control = content([row(["moe"]), row(["mlp"], step_ms=150.0)])
     assert "the fastest" not in without_control.sections[0].decision.basis
@@ -359,3 +365,37 @@ def test_a_candidate_is_of_one_kind():
     chosen = made.sections[0].decision.answer.chosen
     kinds = {one.name: kind_of(one.line, chosen) for one in made.sections[0].shown}
     assert kinds == {"[]": "control", "moe": "recommended", "mlp": "passed", "core_attn": "out of memory"}
+
+
+def over_target():
+    """A choice whose allocated memory fits and whose reserved memory does not, on one GPU rank, in noise."""
+    gpu = {"device_kind": "cuda", "device_name": "H200", "device_capacity": 150 * GB, "world_size": 1}
+    return [
+        row(peak=80 * GB, at=Stage.BACKWARD, step_scatter_ms=9.0, **gpu),
+        row(["moe"], peak=50 * GB, reserved=75 * GB, step_ms=106.0, step_scatter_ms=9.0, **gpu),
+        row(["mlp"], peak=49 * GB, reserved=55 * GB, step_ms=109.0, step_scatter_ms=9.0, **gpu),
+    ]
+
+
+def test_the_decision_says_that_only_allocated_memory_fits_and_gives_one_command_against_it():
+    made = content(over_target(), target_gb=60)
+    text = Page(html(made)).text
+    assert "with its allocated peak at or below 60.000 GB" in text
+    assert "Peak reserved 75.000 GB over the target; the device has 150.000 GB" in text
+    assert "Only allocated memory fits: the allocator reserved 75.000 GB, 15.000 GB over the limit" in text
+    assert text.count("Only allocated memory fits") == 1
+    assert "expandable_segments:True" in (made.sections[0].decision.expandable or "")
+    markdown = report_markdown(made, compare(over_target()), {})
+    assert "Only allocated memory fits" in markdown
+    assert "With expandable segments:" in markdown
+    assert "on rank" not in text[text.index("Use this setting") : text.index("What to set")]
+
+
+def test_what_the_noise_does_not_tell_apart_can_be_pasted_to_run_three_times():
+    made = content(over_target(), target_gb=60)
+    command = made.sections[0].decision.repeat_alike or ""
+    assert "study.repeats=3" in command
+    assert "[mlp]" in command
+    assert "[moe]" in command
+    assert "mlp : fits, but its step takes 3 ms longer (+3%), inside the noise band" in Page(html(made)).text
+    assert "the control: 80.000 GB in backward, so the peak moved to another stage" in Page(html(made)).text

@@ -10,7 +10,8 @@ from orchestrator.analysis.command import Commands
 from orchestrator.analysis.comparison import Comparison, Group
 from orchestrator.analysis.diagnosis import Finding, diagnose
 from orchestrator.analysis.failure_rules import FAILURE_TABLE
-from orchestrator.analysis.further_rules import FURTHER_RULES
+from orchestrator.analysis.floor import OPTIMIZER_FLOOR
+from orchestrator.analysis.further_rules import FLOOR_RULE, FURTHER_RULES
 from orchestrator.analysis.predicted import Predicted, predicted
 from orchestrator.analysis.recommend import Recommendation
 from orchestrator.analysis.reproduce import commands_for
@@ -116,11 +117,14 @@ def gather(
     of_keys = {
         answer.group.digest: one for answer, one in zip(answers, commands, strict=True) if not _is_published(answer)
     }
+    # A decision that says it already is not said again.
+    told = any(verdict.id == OPTIMIZER_FLOOR for answer in answers for verdict in answer.verdicts)
+    rules = [rule for rule in (*FAILURE_TABLE, *FURTHER_RULES) if not told or rule.id != FLOOR_RULE]
     return Content(
         title=title,
         sections=tuple(sorted(sections, key=lambda one: not one.decision.recommends)),
         matrix=matrix(comparison, chosen),
-        findings=tuple(diagnose(comparison, (*FAILURE_TABLE, *FURTHER_RULES), of_keys)),
+        findings=tuple(diagnose(comparison, rules, of_keys)),
         gaps=tuple(
             gaps(comparison, shown, forecasts, target_known=any(answer.pick.limit is not None for answer in answers))
         ),

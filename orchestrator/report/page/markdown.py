@@ -11,6 +11,8 @@ from orchestrator.report.figures.figure import Figure
 from orchestrator.report.figures.frontier import FAILED, MEMORY, REFUSED
 from orchestrator.report.figures.stages import heat_map
 from orchestrator.report.page.content import Content, Section
+from orchestrator.report.page.decision import reason
+from orchestrator.report.page.rounded import width
 from orchestrator.report.page.unmeasured import Gap
 from orchestrator.report.text import plain
 
@@ -54,8 +56,8 @@ def _decision(section: Section) -> Iterator[str]:
     if decision.answer.chosen is None:
         yield f"## {escaped(decision.headline)}{where}"
         yield ""
-        for loser in decision.answer.pick.losers:
-            yield f"- {code(loser.option.name)}: {escaped(loser.text)}"
+        yield from (f"- Mind: {escaped(verdict.text)}" for verdict in decision.answer.verdicts)
+        yield from (f"- {code(name)}: {escaped(why)}" for name, why in decision.lost)
         return
     yield f"## Use {code(decision.answer.chosen.text)}{where}"
     yield ""
@@ -64,24 +66,33 @@ def _decision(section: Section) -> Iterator[str]:
         alike = ", ".join(code(name) for name in decision.alike.names[:_MOST_ALIKE])
         more = len(decision.alike.names) - _MOST_ALIKE
         yield (
-            f"The noise of this study (±{decision.alike.band:.2%} of the control's step) does not tell it from {alike}"
-            f"{f' and {more} more' if more > 0 else ''}: which of these is fastest is chance until more is measured."
+            f"The widest noise band among them, {width(decision.alike.band)} of the control's step, does not tell it "
+            f"from {alike}{f' and {more} more' if more > 0 else ''}: which of these is fastest is chance until more is "
+            "measured."
         )
     yield ""
     for fact in decision.facts:
         beside = f" ({escaped(fact.beside)})" if fact.beside else ""
         yield f"- {escaped(fact.name)}: **{escaped(fact.value)}**{beside}"
     if decision.runner_up is not None:
-        noise = f", {escaped(decision.runner_up_noise)}" if decision.runner_up_noise else ""
-        yield f"- Runner-up: {code(decision.runner_up.option.name)}: {escaped(decision.runner_up.text)}{noise}"
+        why = escaped(reason(decision.answer, decision.runner_up))
+        yield f"- Runner-up: {code(decision.runner_up.option.name)}: {why}"
     if decision.without_recompute is not None:
-        yield f"- Why not {code(decision.without_recompute.option.name)}: {escaped(decision.without_recompute.text)}"
+        why = escaped(reason(decision.answer, decision.without_recompute))
+        yield f"- Why not {code(decision.without_recompute.option.name)}: {why}"
+    if decision.answer.reserved_over:
+        yield f"- Mind: {escaped(decision.answer.reserved_over)}"
     yield from (f"- Mind: {escaped(warning)}" for warning in decision.warnings)
+    yield from (f"- Mind: {escaped(verdict.text)}" for verdict in decision.answer.verdicts)
     if decision.answer.python:
         yield from ("", *_block("python", "\n".join(decision.answer.python)))
         yield from ("", *_block("text", decision.answer.bridge))
     if decision.repeat:
         yield from ("", "To reproduce:", "", *_block("console", decision.repeat))
+    if decision.expandable:
+        yield from ("", "With expandable segments:", "", *_block("console", decision.expandable))
+    if decision.repeat_alike:
+        yield from ("", "What the noise does not tell apart:", "", *_block("console", decision.repeat_alike))
 
 
 def _block(language: str, text: str) -> list[str]:

@@ -33,6 +33,8 @@ from orchestrator.report.figures.stages import (
 )
 from orchestrator.report.figures.theme import DARK, LIGHT, SERIES, config, style_rules
 from orchestrator.report.page.content import Content
+from orchestrator.report.page.decision import reason
+from orchestrator.report.page.rounded import width
 from orchestrator.report.page.trials import Shown
 from orchestrator.report.text import plain
 from orchestrator.vocabulary.units import format_bytes
@@ -86,6 +88,8 @@ def html(content: Content) -> str:
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
         size=format_bytes,
+        reason=reason,
+        width=width,
         heat=heat,
         history=through,
         policy=_policy([library, script], style),
