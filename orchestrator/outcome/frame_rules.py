@@ -89,7 +89,7 @@ CONTAINERS = (
         r"schedule_async_call|"
         r"_save_state_dict\w*|save_preprocess|prepare_write_data",
         r"serialization\.py$|dist_checkpointing/|distributed/checkpoint/|checkpoint_engine|state_dict_saver|"
-        r"filesystem",
+        r"filesystem|saver\.py$",
     ),
     FrameRule(
         "frame.checkpoint-load",

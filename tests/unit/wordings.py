@@ -788,6 +788,35 @@ OTHERS = (
         Cause.UNKNOWN,
         Stage.GRAD_SYNC,
     ),
+    Case(
+        "a traceback whose line breaks became blanks",
+        '[rank2]: File "/opt/train.py", line 7, in fit loss.backward() File "/opt/torch/_tensor.py", line 62, in '
+        "backward torch.autograd.backward( RuntimeError: CUDA error: an illegal memory access was encountered",
+        Cause.ILLEGAL_ACCESS,
+        Stage.BACKWARD,
+        rank=2,
+    ),
+    Case(
+        "ranks behind blanks",
+        prefixed("    [rank3]: ", raised("", ("/opt/training.py", "build_train_valid_test_data_loaders"))),
+        Cause.UNKNOWN,
+        Stage.DATA_BUILD,
+        rank=3,
+    ),
+    Case(
+        "an actor that names its rank among others",
+        prefixed("(worker6, rank=6, pid=89, ip=10.0.0.2) ", raised("", ("/opt/core/datasets/gpt_dataset.py", "get"))),
+        Cause.UNKNOWN,
+        Stage.DATA_BUILD,
+        rank=6,
+    ),
+    Case(
+        "a kill behind the bar of a load",
+        "Loading checkpoint shards:  57% 4/7 [00:37<00:28,  9.42s/it]ERROR:torch.distributed.elastic.api:"
+        "failed (exitcode: -9) local_rank: 0 (pid: 81) of binary: /usr/bin/python3",
+        Cause.CRASH,
+        Stage.CHECKPOINT_LOAD,
+    ),
 )
 
 CASES = (*OUT_OF_MEMORY, *HEALTH, *OTHERS)
@@ -1003,5 +1032,7 @@ LINES = (
         "Consider reducing task parallelism. Set max_task_retries to enable retry when the task crashes due to OOM.",
     ),
     (Cause.COMMUNICATION, "RuntimeError: HCCL function error: hcclCommInitRootInfoConfig(numRanks), error code is 7"),
+    (Cause.ILLEGAL_ACCESS, "CUDA Exception: Warp Illegal Address"),
+    (Cause.DATA, "Dataset does not exist: /data/pile/part-01\nPath should be a basename of .idx and .bin"),
 )
 """Short texts, each with its cause."""

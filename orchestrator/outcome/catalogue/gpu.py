@@ -89,7 +89,7 @@ GPU_RULES = (
             "DeviceAssert",
             "LaunchFailure",
             "LAUNCH_FAILED",
-            "Assertion `",
+            *("Assertion `", "Warp Illegal"),
         ),
         r"an illegal memory access was|cudaErrorIllegalAddress|CUDA_ERROR_ILLEGAL_ADDRESS|"
         r"device-side assert triggered|"
@@ -97,7 +97,7 @@ GPU_RULES = (
         r"runtime error \(\d+\) ):? ?'?(?:misaligned address|"
         r"unspecified launch failure|an illegal instruction was)|cudaErrorLaunchFailure|CUDA_ERROR_LAUNCH_FAILED|"
         r"cudaErrorMisalignedAddress|cudaErrorAssert|"
-        r"Memory access fault by GPU|Invalid __global__ (?:read|write)|"
+        r"Memory access fault by GPU|Warp Illegal (?:Address|Instruction)|Invalid __global__ (?:read|write)|"
         r"block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion `",
         "RuntimeError: CUDA error: an illegal memory access was encountered",
     ),

@@ -160,9 +160,10 @@ SOFTWARE_RULES = (
         Cause.DATA,
         (
             *(".idx", ".bin", "DatasetNotFoundError", "DataFilesNotFoundError", "DatasetGenerationError"),
-            *("ArrowInvalid", "last epoch num"),
+            *("ArrowInvalid", "last epoch num", "Dataset does not exist"),
         ),
-        r"AssertionError: last epoch num|Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|"
+        r"AssertionError: last epoch num|^Dataset does not exist: |"
+        r"Error\b.*\.(?:idx|bin)\b|\.idx and \.bin files cannot be found|"
         r"DatasetNotFoundError|DataFilesNotFoundError|DatasetGenerationError|ArrowInvalid",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/pile_text_document.idx'",
         stage=Stage.DATA_BUILD,

@@ -12,7 +12,7 @@ _ANSI = re.compile(rb"\x1b(?:\[[0-9;:?<=>]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1
 
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d+)?)"
 _DATE = rf"(?P<year>\d{{4}})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _]{_CLOCK}"
-_BAR = re.compile(r"^.*\b(?:it/s|s/it)(?:, [^\]]*)?\](?=\S)")
+_BAR = re.compile(r"^.*[\d?](?:it/s|s/it)(?:, [^\]]*)?\](?=\S)")
 """A progress bar that something was printed behind without a line break."""
 _DIGITS = "0123456789"
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -27,13 +27,15 @@ _WRAPPINGS = (
     ("[" + _DIGITS, rf"\[?{_CLOCK}\]?[ :|-]+"),
     ("[", r"\[(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\] (?:\[[^\]]{1,80}\] ?)*"),
     (">", r"(?:> ?)+"),
+    (" ", r" +(?=\[(?:rank|default)\d+\]: )"),
     ("[", r"\[rank(?P<rank>\d+)\]: ?"),
     ("[", r"\[(?:default|trainer|worker|local_?rank)(?P<local>\d+)\]: ?"),
     (" " + _DIGITS, r" *(?P<rank>\d{1,5}):(?: |$)"),
     ("[", r"\[\d+,(?P<rank>\d+)\]<std(?:err|out)>: ?"),
     (
         "(",
-        r"\((?P<actor>[A-Za-z_][\w.:-]*(?:(?: rank[=:]|\[rank=)(?P<rank>\d+)\]?)?(?:,? ?pid=\d+)?(?:, ip=[\w.:]+)?)\) ",
+        r"\((?P<actor>[A-Za-z_][\w.:-]*(?:(?:,? rank[=:]|\[rank=)(?P<rank>\d+)\]?)?(?:,? ?pid=\d+)?"
+        r"(?:, ip=[\w.:]+)?)\) ",
     ),
     (_LETTERS, r"(?P<actor>[a-z][\w.-]*-\d+) +\| "),
     (_LETTERS, r"(?P<actor>[A-Za-z][\w.-]*/\d+) (?=\[)"),

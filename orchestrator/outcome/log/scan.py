@@ -14,6 +14,8 @@ from orchestrator.outcome.log.source import Block
 from orchestrator.outcome.log.story import Story
 from orchestrator.outcome.rule import Weight
 
+_BAR = re.compile(rb"[^\n\r]{0,400}[\d?](?:it/s|s/it)(?:, [^\]\n\r]*)?\](?=\S)")
+"""A progress bar that the rest of its line was printed behind: it came before."""
 _TAIL = 64 * 2**10
 _REPEATED = 1000
 _PER_BLOCK = 4
@@ -133,7 +135,8 @@ class Scanner:
         self._new.append(finding)
         place = finding.offset - self._base
         if place >= 0:
-            before, finding.mark = self._lookback.at(place)
+            bar = _BAR.match(self._data, place)
+            before, finding.mark = self._lookback.at(place if bar is None else bar.end())
             finding.before = before if before is not None else self._last
         return True
 

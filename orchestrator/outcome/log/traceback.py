@@ -31,6 +31,9 @@ AFTER_FRAMES = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\([\w.]+\))?
 _BREAK = "\\n"
 """A line break that was written out."""
 _QUOTED = re.compile(r"^['\"], ?['\"]")
+_NEXT_FRAME = re.compile(r'(?:^|\s+)(?=File "[^"]+", line \d+, in )')
+_FOLDED_FRAME = re.compile(r'(?P<frame>File "[^"]+", line \d+, in \S+)\s*(?P<rest>.*)$')
+_FOLDED_ERROR = re.compile(r"\s+(?=(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): )")
 _CLOSURE = re.compile(r"\bclosure\b")
 _LAUNCHER = re.compile(
     r"bin/(?:torchrun|accelerate|deepspeed)$|torch/distributed/(?:run|launch)\.py$|"
@@ -60,11 +63,26 @@ def unfolded(raw: str) -> list[str]:
     """The lines in a line: several where a traceback was printed as a string, a list of strings or JSON, each of them
     with the line's prefix."""
     if _BREAK not in raw or "File " not in raw:
-        return [raw]
+        return _one_a_line(raw) if raw.count('File "') > 1 else [raw]
     text = peel(raw).text
     prefix = raw[: raw.find(text)] if text in raw else ""
     first, *rest = text.replace('\\"', '"').split(_BREAK)
     return [prefix + first, *(prefix + _QUOTED.sub("", part) for part in rest)]
+
+
+def _one_a_line(raw: str) -> list[str]:
+    """The lines of a traceback whose line breaks became blanks."""
+    text = peel(raw).text
+    prefix = raw[: raw.find(text)] if text in raw else ""
+    first, *rest = _NEXT_FRAME.split(text)
+    lines = [first] if first else []
+    for part in rest:
+        frame = _FOLDED_FRAME.match(part)
+        if frame is None:
+            return [raw]
+        code, *error = _FOLDED_ERROR.split(frame["rest"], maxsplit=1)
+        lines += [f"  {frame['frame']}", *([f"    {code}"] if code else []), *error]
+    return [prefix + line for line in lines]
 
 
 def cut_short(frames: list[SourceFrame], kind: str = "") -> Verdict:
