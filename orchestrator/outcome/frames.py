@@ -8,15 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from orchestrator.outcome.frame_rules import (
-    CONSTRUCTOR,
-    CONTAINERS,
-    OUTRANKS_ALL,
-    PLACES,
-    WORKER_FETCH,
-    FrameRule,
-    SourceFrame,
-)
+from orchestrator.outcome.frame_places import CONSTRUCTOR, PLACES, WORKER_FETCH
+from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, FrameRule, SourceFrame
 from orchestrator.vocabulary import Stage
 
 

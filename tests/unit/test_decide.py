@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from orchestrator.outcome import Evidence, Outcome, SchedulerRow, decide
 from orchestrator.outcome.catalogue import RULES
 from orchestrator.outcome.catalogue.records import RECORD_RULES
-from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, PLACES
+from orchestrator.outcome.frame_places import PLACES
+from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL
 from orchestrator.records.rank import ExceptionRecord, Frame, IterationRecord, LastBeacon, RankRecord
 from orchestrator.records.spec import AttemptRecord
 from orchestrator.vocabulary import Cause, Stage

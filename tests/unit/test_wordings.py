@@ -7,7 +7,8 @@ from wordings import CASES, LINES, Case
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.catalogue.records import RECORD_RULES
-from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, PLACES, FrameRule
+from orchestrator.outcome.frame_places import PLACES
+from orchestrator.outcome.frame_rules import CONTAINERS, OUTRANKS_ALL, FrameRule
 from orchestrator.outcome.frames import stage_of
 from orchestrator.outcome.log import judge, read_text
 from orchestrator.outcome.log.scan import line_starts
