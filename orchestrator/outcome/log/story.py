@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from orchestrator.outcome.catalogue import REMARK_RULES, RULES
 from orchestrator.outcome.frame_rules import SourceFrame
@@ -12,14 +12,10 @@ from orchestrator.outcome.frames import Located, stage_of
 from orchestrator.outcome.log.account import LogFinding
 from orchestrator.outcome.log.line import LogLine, is_echoed_setting, parts_of, peel, rank_in
 from orchestrator.outcome.log.needles import worth_a_look
+from orchestrator.outcome.log.stream import Stream
 from orchestrator.outcome.log.traceback import (
     AFTER_FRAMES,
     ARROW,
-    BOXED,
-    BOXED_CODE,
-    BOXED_FILE,
-    BOXED_NAME,
-    BOXED_REST,
     EXCEPTION,
     HEADER,
     IGNORED,
@@ -56,36 +52,6 @@ _BY_THEMSELVES = frozenset({Cause.HARDWARE, Cause.NODE_FAILURE, Cause.PREEMPTED}
 """Causes that are believed also where the line is only a warning."""
 
 
-@dataclass
-class _Stream:
-    """One process's traceback so far."""
-
-    frames: list[SourceFrame] = field(default_factory=list)
-    first_frame: tuple[int, int, LogLine] | None = None
-    headed: bool = False
-    """The frames stand below a traceback's headline, so they belong to what follows them."""
-    reversed: bool = False
-    expects_code: bool = False
-    indented: bool = False
-    """Its last frame is, and so its source would be."""
-    ignored: bool = False
-    boxed: bool = False
-    """Inside a traceback as rich draws it."""
-    kind: str = ""
-    """The exception that its headline names."""
-    broken_path: str = ""
-    """A path in it whose line number stands on the next line."""
-    open: LogFinding | None = None
-    """The last finding without frames of its own, which may follow it."""
-    since_open: int = 0
-    counted: LogFinding | None = None
-    """A finding whose numbers stand on lines of their own behind it."""
-    numbers: str = ""
-    last_where: Located | None = None
-    since_exception: int = 0
-    elastic_rank: int | None = None
-
-
 class Story:
     """Feed it the lines that matter, in order; it hands findings to `found`, which says whether it keeps them."""
 
@@ -93,7 +59,7 @@ class Story:
         self._file = file
         self._rank = rank
         self._found = found
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, Stream] = {}
         self._attention = 0
         self._unfinished: set[str] = set()
         self._summary = 0
@@ -166,7 +132,7 @@ class Story:
         for stream in self._streams.values():
             self._close(stream)
 
-    def _begin(self, stream: _Stream, log: LogLine) -> bool:
+    def _begin(self, stream: Stream, log: LogLine) -> bool:
         """Whether a line is the headline of a traceback of some kind."""
         if "recent call" not in log.text and "ignored" not in log.text:
             return False
@@ -189,18 +155,18 @@ class Story:
             stream.reversed, stream.ignored = is_reversed, is_ignored
         return is_reversed or is_ignored
 
-    def _stream(self, name: str) -> _Stream:
+    def _stream(self, name: str) -> Stream:
         stream = self._streams.get(name)
         if stream is None:
             if len(self._streams) >= MAX_STREAMS:
                 name = ""
-            stream = self._streams.setdefault(name, _Stream())
+            stream = self._streams.setdefault(name, Stream())
             host, colon, _ = name.partition(":")
             if colon:
                 self.hosts.add(host)
         return stream
 
-    def _add_frame(self, stream: _Stream, frame: re.Match[str], line: int, offset: int, log: LogLine) -> None:
+    def _add_frame(self, stream: Stream, frame: re.Match[str], line: int, offset: int, log: LogLine) -> None:
         if not stream.frames:
             stream.first_frame = (line, offset, log)
         if len(stream.frames) >= MAX_FRAMES:
@@ -210,35 +176,12 @@ class Story:
         self._unfinished.add(log.stream)
         self._listen(_FRAME_LINES)
 
-    def _read_box(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
-        """A traceback that rich drew: paths and names of functions may stand on lines of their own."""
+    def _read_box(self, stream: Stream, log: LogLine, line: int, offset: int) -> None:
         self._listen(_BOX_LINES)
-        stream.boxed = True
-        frame = BOXED.match(log.text)
-        path = BOXED_FILE.match(log.text)
-        rest = BOXED_REST.match(log.text)
-        if frame is not None or (rest is not None and stream.broken_path):
-            found = frame if frame is not None else rest
-            assert found is not None
-            if not stream.frames:
-                stream.first_frame = (line, offset, log)
-            file = frame["file"] if frame is not None else stream.broken_path
-            stream.frames.append(SourceFrame(file, found["function"] or "", line=line))
-        elif path is not None:
-            stream.broken_path = path["file"]
-        elif not log.text.startswith("│"):
-            stream.boxed = False
-            if not log.text.startswith("╰"):
-                self._event(stream, log, line, offset)
-        elif stream.frames:
-            name, code = BOXED_NAME.match(log.text), BOXED_CODE.match(log.text)
-            last = stream.frames[-1]
-            if name is not None and not last.function:
-                stream.frames[-1] = replace(last, function=name["function"])
-            elif code is not None:
-                stream.frames[-1] = replace(last, code=code["code"])
+        if not stream.draw(log, line, offset) and not log.text.startswith("╰"):
+            self._event(stream, log, line, offset)
 
-    def _event(self, stream: _Stream, log: LogLine, line: int, offset: int) -> None:
+    def _event(self, stream: Stream, log: LogLine, line: int, offset: int) -> None:
         text = log.text.strip()
         if text.startswith("Root Cause (first observed failure)"):
             self._summary = _TABLE_LINES
@@ -269,7 +212,7 @@ class Story:
             if verdict is not None:
                 self._known.add(told)
 
-    def _raised(self, stream: _Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
+    def _raised(self, stream: Stream, exception: re.Match[str], log: LogLine, line: int, offset: int) -> None:
         frames, ignored = stream.frames, stream.ignored
         stream.frames, stream.headed, stream.ignored, stream.first_frame = [], False, False, None
         self._finished(log.stream)
@@ -280,7 +223,7 @@ class Story:
         verdict = judge_exception(exception["type"], exception["message"] or "", frames)
         self._record(stream, verdict, log, line, offset, framed=bool(frames))
 
-    def _wording(self, stream: _Stream, text: str, log: LogLine) -> Verdict | None:
+    def _wording(self, stream: Stream, text: str, log: LogLine) -> Verdict | None:
         """What a line says by its words alone."""
         if self._is_remark(text):
             return None
@@ -306,7 +249,7 @@ class Story:
         self.remarks += remark
         return remark
 
-    def _record(self, stream: _Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> bool:
+    def _record(self, stream: Stream, verdict: Verdict, log: LogLine, line: int, offset: int, framed: bool) -> bool:
         """Hand a finding on; whether it is kept."""
         rank = log.rank
         if rank is None or "srun: error" in log.text:
@@ -337,7 +280,7 @@ class Story:
             self._listen(_MESSAGE_LINES)  # what is behind it may stand in its next lines, in any words
         return kept
 
-    def _close(self, stream: _Stream) -> None:
+    def _close(self, stream: Stream) -> None:
         """End a run of frames that no exception ended: they belong to the finding before them, or are all there is."""
         frames, first, headed = stream.frames, stream.first_frame, stream.headed
         if stream.reversed:
@@ -355,7 +298,7 @@ class Story:
         verdict = cut_short(frames, stream.kind)
         self._record(stream, verdict, log, line, offset, framed=True)
 
-    def _read_tables(self, log: LogLine, stream: _Stream) -> None:
+    def _read_tables(self, log: LogLine, stream: Stream) -> None:
         """torchrun's table of failures names the rank that it saw fail first; an allocator lists its numbers."""
         if self._summary:
             self._summary -= 1
