@@ -251,7 +251,7 @@ class Results:
         shown = _known(asked, f"There is no candidate {candidate!r}; there is {'; '.join(one.name for one in every)}")
         of = plain(shown.line.text)
         if name == "stages" and shown.cells:
-            return heat_map("stages", f"Peak allocated by rank and stage: {of}", shown.cells)
+            return heat_map("stages", f"Peak allocated by rank and stage: {of}", shown.cells, shown.control_cells)
         if name == "history" and shown.history:
             return history("history", f"Peak allocated through the iterations: {of}", shown.history)
         raise UsageError(f"No memory by stage is on record for {of}.")

@@ -271,9 +271,9 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
     parts += ["the standard deviation of a single run's own window"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
     parts += ["the control drift"] if any(band.drift is not None for band in bands) else []
-    root = f", as the root of the sum of their squares (of {', '.join(parts)})" if len(parts) > 1 else f": {parts[0]}"
+    said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]
     more = " Repeats would tell more." if window else ""
-    return f"noise band (the ± beside a delta, as a share of the control): how far it moves by itself{root}.{more}"
+    return f"noise band (the ± beside a time, as a share of the control's): {said}.{more}"
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:

@@ -55,6 +55,12 @@ def plain_lines(table: Table) -> list[str]:
     return lines
 
 
+def reordered(table: Table, order: Sequence[int]) -> Table:
+    """The table with its columns in this order, by their places now."""
+    rows = tuple(tuple(row[place] for place in order) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[place] for place in order), rows=rows)
+
+
 def said_columns(table: Table) -> Table:
     """The table without the columns that may be spared and say nothing in any row."""
     return _only(table, _saying(table))

@@ -24,6 +24,8 @@ _FRAMEWORK_NAMES = {
 }
 """Fields of `ModelParallelConfig` (Megatron Core 0.16.1) by our shorter names."""
 
+_LAYER_FREQ = "moe_layer_freq"
+
 NOT_STATED = object()
 """The effective configuration has no one value under that name; null is a value."""
 
@@ -46,7 +48,8 @@ def setting_rows(requested: Mapping[str, Any], effective: Mapping[str, Any] | No
         became = finished.get(name, [])
         always = path in _RECOMPUTE
         unasked = asked is None and not always  # the framework's default where nothing was asked is no surprise
-        differs = len(became) == 1 and not unasked and not _same(asked, became[0])
+        same = _same_layers if name == _LAYER_FREQ else _same
+        differs = len(became) == 1 and not unasked and not same(asked, became[0])
         if always or differs:
             rows.append((path, asked, became[0] if len(became) == 1 else NOT_STATED, differs))
     return rows
@@ -245,6 +248,15 @@ def _flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flatten(item, f"{path}.{key}" if path else str(key))
     else:
         yield path, value
+
+
+def _same_layers(frequency: Any, layers: Any) -> bool:
+    """Whether a list that says layer by layer which ones have experts is every so many-th one after a dense beginning
+    (`first_k_dense_replace` of Hugging Face's configurations)."""
+    if type(frequency) is not int or frequency < 1 or not isinstance(layers, list) or 1 not in layers:
+        return _same(frequency, layers)
+    rest = layers[layers.index(1) :]
+    return rest == [int(place % frequency == 0) for place in range(len(rest))]
 
 
 def _same(asked: Any, became: Any) -> bool:

@@ -143,3 +143,14 @@ def test_a_notebook_gets_a_picture_and_the_chart():
     bundle = chart([row()])._repr_mimebundle_()
     assert bundle["image/svg+xml"].startswith("<svg")
     assert bundle["application/vnd.vegalite.v5+json"]["layer"]
+
+
+def test_each_step_time_has_its_noise_band_in_the_scatter_and_the_axis_holds_it():
+    figure = chart([row(), row(["mlp"], step_ms=120.0, step_scatter_ms=9.0)])
+    (point,) = values(figure, "noise")
+    (band,) = [layer for layer in figure.spec["layer"] if layer.get("name") == "noise"]
+    low, high = band["encoding"]["x"]["scale"]["domain"]
+    assert point["name"] == "mlp"
+    assert low < point["low"] < 120.0 < point["high"] < high
+    assert point["high"] - 120.0 == pytest.approx(120.0 - point["low"])
+    assert "not from 0" in band["encoding"]["y"]["title"]

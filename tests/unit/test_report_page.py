@@ -18,12 +18,14 @@ from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables
 from orchestrator.records.rank import IterationRecord, StageMemory
 from orchestrator.report.figures.frontier import kind_of
-from orchestrator.report.figures.stages import history
+from orchestrator.report.figures.stages import SO_FAR, history, look
 from orchestrator.report.page import matrix as matrix_module
 from orchestrator.report.page import trials
+from orchestrator.report.page.content import _recording
 from orchestrator.report.page.markdown import pictures, report_markdown
 from orchestrator.report.page.page import html
 from orchestrator.report.page.unmeasured import gaps
+from orchestrator.report.trial import setting_rows
 from orchestrator.store.memory_map import Executed
 from orchestrator.vocabulary import Stage
 
@@ -162,7 +164,8 @@ def test_a_candidate_of_several_runs_has_one_peak_on_the_whole_page():
     (section,) = made.sections
     assert section.decision.facts[0].value.startswith("61.000 GB")
     assert "the largest of 2 runs" in section.decision.facts[0].beside
-    assert section.table.rows[0][1] == "61.000"
+    headers = [column.header for column in section.table.columns]
+    assert section.table.rows[0][headers.index("peak allocated (GB)")] == "61.000"
     assert section.shown[0].place.startswith("peak 61.000 GB")
     assert "60.000" not in page.text
     assert "several runs: the largest peak and the median step time of [] (2 runs)" in page.text
@@ -189,7 +192,7 @@ def test_where_recording_paused_the_chart_goes_on_with_the_runs_maximum_and_the_
     (entries,) = trials.shown_lines(comparison.groups, [], memory)
     assert entries[0].unrecorded == ((4, 8),)
     assert (
-        "Recording by stage paused in iterations 4 to 8. The dashed line is the run's maximum so far"
+        "Recording by stage paused in iterations 4 to 8. The dotted line is the run's maximum so far"
         in entries[0].history_about
     )
     (gap,) = [gap for gap in gaps(comparison, [entries], [[]], target_known=True) if "recording paused" in gap.what]
@@ -380,7 +383,7 @@ def over_target():
 def test_the_decision_says_that_only_allocated_memory_fits_and_gives_one_command_against_it():
     made = content(over_target(), target_gb=60)
     text = Page(html(made)).text
-    assert "with its allocated peak at or below 60.000 GB" in text
+    assert "with an allocated peak at or below 60.000 GB" in text
     assert "Peak reserved 75.000 GB over the target; the device has 150.000 GB" in text
     assert "Only allocated memory fits: the allocator reserved 75.000 GB, 15.000 GB over the limit" in text
     assert text.count("Only allocated memory fits") == 1
@@ -399,3 +402,53 @@ def test_what_the_noise_does_not_tell_apart_can_be_pasted_to_run_three_times():
     assert "[moe]" in command
     assert "mlp : fits, but its step takes 3 ms longer (+3%), inside the noise band" in Page(html(made)).text
     assert "the control: 80.000 GB in backward, so the peak moved to another stage" in Page(html(made)).text
+
+
+def test_the_table_has_first_what_decides_and_no_rank_where_there_is_one():
+    (section,) = content(over_target(), target_gb=60).sections
+    headers = [column.header for column in section.table.columns]
+    assert headers[:4] == ["modules", "step (ms)", "time vs []", "peak allocated (GB)"]
+    assert "rank" not in headers
+    assert "rank" in [column.header for column in content(study()).sections[0].table.columns]
+
+
+def test_notes_say_how_the_noise_band_is_computed_and_what_recording_did_to_times():
+    (section,) = content(over_target(), target_gb=60).sections
+    (note,) = [note for note in section.notes if note.startswith("noise band")]
+    assert "the standard deviation of a single run's own window" in note
+    first, *others = section.shown
+    said = _recording([first, *(replace(one, unrecorded=((2, 3),)) for one in others)])
+    assert said == [
+        "recording by stage: on while [] was timed, where it cost less than 0.5% of the step; paused in the window of "
+        "mlp; moe, whose times hold less of it."
+    ]
+    assert _recording(section.shown) == []
+
+
+def test_the_controls_memory_stands_below_a_candidates_where_ranks_are_few():
+    data = Page(html(content(study()))).data
+    assert data["candidates"]["g0-1"]["heat"]["rows"] == [0, 1, "0, control", "1, control"]
+    assert data["candidates"]["g0-0"]["heat"]["rows"] == [0, 1]
+
+
+def test_a_stage_looks_the_same_for_every_candidate():
+    looks = Page(html(content(study()))).data["looks"]
+    assert {str(stage) for stage in Stage} < set(looks)
+    assert len({look[0] for name, look in looks.items() if name in ("forward", "backward", "replay", SO_FAR)}) == 4
+    assert look("optimizer_step")[2] > look(SO_FAR)[2]
+
+
+def test_a_layer_pattern_that_means_what_was_asked_is_no_change():
+    def rows(asked, became):
+        return setting_rows({"model": {"moe_layer_freq": asked}}, {"model": {"moe_layer_freq": became}})
+
+    assert rows(1, [0, 1, 1, 1]) == []
+    assert rows(2, [0, 1, 0, 1]) == []
+    assert len(rows(1, [0, 1, 0, 1])) == 1
+    assert len(rows(1, 2)) == 1
+
+
+def test_the_words_of_a_report_are_explained_in_it():
+    text = Page(html(content(study()))).text
+    for word in ("match key a digest", "replay the forward", "GB 1e9 bytes", "noise band how far"):
+        assert word in text

@@ -39,7 +39,7 @@ class Axes:
         return {
             "field": "peak",
             "type": "quantitative",
-            "title": f"peak allocated, hottest rank ({self.unit})",
+            "title": f"peak allocated, hottest rank ({self.unit}; not from 0)",
             "scale": {"zero": False, "nice": False, "domain": list(self.peaks)},
             "axis": {"tickCount": 7},
         }
@@ -57,7 +57,8 @@ class Axes:
 
 def axes_of(points: Sequence[dict[str, Any]], limit: float | None, unit: str) -> Axes:
     """Axes that hold every point (`step`, `peak`, and the `slot` of what has no step time) and the limit."""
-    steps = [point["step"] for point in points if point["step"] is not None]
+    ends = ("low", "step", "high")
+    steps = [point[end] for point in points for end in ends if point.get(end) is not None]
     peaks = [point["peak"] for point in points if point["peak"] is not None]
     slots = [point["slot"] for point in points if point["step"] is None]
     return Axes(

@@ -75,6 +75,7 @@ def frontier(answer: Recommendation, name: str = "frontier") -> Figure:
         *([_front(front, axes)] if len(front) > 1 else []),
         *(_target(limit, unit, axes) if limit is not None else []),
         *(_edge(axes) if stopped and timed else []),
+        *_whiskers(timed, axes),
         *([_marks(timed, unit, kinds, axes)] if timed else []),
         *_names(timed, front, limit, axes),
         _stopped([point for point in stopped if point["peak"] is not None], unit, kinds, axes),
@@ -100,6 +101,7 @@ def _columns(unit: str) -> tuple[Column, ...]:
         Column("candidate", wrap=True),
         Column("outcome"),
         Column("step (ms)", right=True),
+        Column("noise band, ± (ms)", right=True),
         Column(f"peak allocated ({unit})", right=True),
         Column("on rank", right=True),
         Column("in stage"),
@@ -110,14 +112,20 @@ def _columns(unit: str) -> tuple[Column, ...]:
 
 def _points(group: Group, answer: Recommendation, size: int) -> list[dict[str, Any]]:
     front = {option.name for option in answer.pick.pareto}
+    reference = group.control.step_ms if group.control is not None else None
     points = []
     for line in group.lines:
+        band = line.time_delta.band if line.time_delta is not None else None
+        noise = band.half_width * reference if band is not None and reference and line.step_ms is not None else None
         peak = line.peak.allocated if line.peak else None
         points.append(
             {
                 "name": plain(line.text),
                 "kind": kind_of(line, answer.chosen),
                 "step": line.step_ms,
+                "noise": noise,
+                "low": None if noise is None else (line.step_ms or 0.0) - noise,
+                "high": None if noise is None else (line.step_ms or 0.0) + noise,
                 "peak": None if peak is None else round(peak / size, 6),
                 "rank": None if line.peak is None else line.peak.rank,
                 "stage": None if line.peak is None or line.peak.stage is None else str(line.peak.stage),
@@ -152,6 +160,7 @@ def _row(point: dict[str, Any]) -> tuple[str, ...]:
         point["name"],
         point["kind"],
         ABSENT if point["step"] is None else f"{point['step']:.2f}",
+        ABSENT if not point["noise"] else f"{point['noise']:.2f}",
         ABSENT if point["peak"] is None else f"{point['peak']:.3f}",
         plain(point["rank"]),
         plain(point["stage"]),
@@ -165,6 +174,7 @@ def _tooltip(unit: str) -> list[dict[str, Any]]:
         {"field": "name", "title": "candidate"},
         {"field": "label", "title": "label"},
         {"field": "step", "title": "step (ms)", "type": "quantitative", "format": ".2f"},
+        {"field": "noise", "title": "noise band, ± (ms)", "type": "quantitative", "format": ".0f"},
         {"field": "peak", "title": f"peak ({unit})", "type": "quantitative", "format": ".3f"},
         {"field": "rank", "title": "on rank", "type": "ordinal"},
         {"field": "stage", "title": "in stage"},
@@ -210,6 +220,22 @@ def _marks(points: list[dict[str, Any]], unit: str, kinds: list[str], axes: Axes
     }
 
 
+def _whiskers(points: list[dict[str, Any]], axes: Axes) -> list[dict[str, Any]]:
+    """The noise bands of the step times."""
+    values = [point for point in points if point["noise"] and point["peak"] is not None]
+    if not values:
+        return []
+    return [
+        {
+            "name": "noise",
+            "data": {"values": values},
+            "transform": [_FILTER],
+            "mark": {"type": "bar", "height": 1.5, "color": css("muted"), "opacity": 0.45},
+            "encoding": {"x": {**axes.x, "field": "low"}, "x2": {"field": "high"}, "y": axes.y},
+        }
+    ]
+
+
 def _names(
     points: list[dict[str, Any]], front: list[dict[str, Any]], limit: float | None, axes: Axes
 ) -> list[dict[str, Any]]:
@@ -228,6 +254,11 @@ def _names(
     corners = [(axes.right(one["step"], width), axes.down(one["peak"])) for one in front]
     lines = [(x, y, later, y) for (x, y), (later, _) in pairwise(sorted(corners))]
     lines += [(later, y, later, below) for (_, y), (later, below) in pairwise(sorted(corners))]
+    lines += [
+        (axes.right(one["low"], width), axes.down(one["peak"]), axes.right(one["high"], width), axes.down(one["peak"]))
+        for one in measured
+        if one["noise"]
+    ]
     taken = []
     if limit is not None:
         lines.append((0.0, axes.down(limit), 1.0, axes.down(limit)))

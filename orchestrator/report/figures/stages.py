@@ -13,11 +13,35 @@ from orchestrator.store.memory_map import Cell
 from orchestrator.vocabulary import Stage
 from orchestrator.vocabulary.units import GB, MB
 
+Look = tuple[str, list[int], float]
+"""Colour, dashes and width of a line."""
 _ORDER = {stage.value: stage.code for stage in Stage}
 SO_FAR = "run so far"
 """The run's maximum up to an iteration: known also where recording by stage paused."""
+_LOOKS: dict[str, Look] = {
+    "forward": ("var(--s1)", [1, 0], 8),
+    "backward": ("var(--s2)", [1, 0], 4),
+    "replay": ("var(--s3)", [6, 3], 2.5),
+    "grad_sync": ("var(--s4)", [1, 0], 2),
+    "optimizer_step": ("var(--s5)", [1, 0], 7),
+    "optimizer_init": ("var(--s6)", [1, 0], 2),
+    "evaluate": ("var(--s7)", [1, 0], 2),
+    "between_steps": ("var(--s8)", [2, 4], 2),
+    SO_FAR: (css("ink"), [2, 3], 1.5),
+}
+"""Those of one peak lie on each other: what is drawn first is wider, so that all are seen."""
 MOST_NUMBERED = 32
 """Ranks up to which every cell has its number."""
+
+
+def look(stage: str) -> Look:
+    """How a stage is drawn, in every chart and for every candidate."""
+    return _LOOKS.get(stage) or (SERIES[_ORDER.get(stage, len(_ORDER)) % len(SERIES)], [4, 3], 2)
+
+
+def all_looks() -> dict[str, Look]:
+    """Of every stage, and of the run so far."""
+    return {name: look(name) for name in (*_ORDER, SO_FAR)}
 
 
 def in_order(stages: Iterable[str]) -> list[str]:
@@ -30,13 +54,16 @@ def scale_of(sizes: Iterable[int]) -> tuple[str, int]:
     return ("GB", GB) if max(sizes, default=0) >= GB else ("MB", MB)
 
 
-def heat_map(name: str, title: str, cells: Sequence[Cell]) -> Figure:
-    """The largest allocated memory of every stage on every rank, from set-up to the end of the steady window."""
-    unit, size = scale_of(cell.allocated for cell in cells)
-    stages = in_order(cell.stage for cell in cells)
-    ranks = sorted({cell.rank for cell in cells})
-    values = [heat_cell(cell.rank, plain(cell.stage), cell.allocated / size) for cell in cells]
-    known = {(cell.rank, cell.stage): cell.allocated for cell in cells}
+def heat_map(name: str, title: str, cells: Sequence[Cell], control: Sequence[Cell] = ()) -> Figure:
+    """The largest allocated memory of every stage on every rank, from set-up to the end of the steady window.
+
+    `control` are those of the control, to stand below.
+    """
+    known = with_control(cells, control)
+    unit, size = scale_of(known.values())
+    stages = in_order(stage for _, stage in known)
+    ranks = list(dict.fromkeys(rank for rank, _ in known))
+    values = [heat_cell(rank, plain(stage), peak / size) for (rank, stage), peak in known.items()]
     rows = tuple(
         (str(rank), *(ABSENT if (at := known.get((rank, stage))) is None else f"{at / size:.3f}" for stage in stages))
         for rank in ranks
@@ -47,7 +74,19 @@ def heat_map(name: str, title: str, cells: Sequence[Cell]) -> Figure:
     return Figure(name, title, spec, Table("", columns, rows), description)
 
 
-def heat_cell(rank: int, stage: str, peak: float) -> dict[str, object]:
+def with_control(cells: Sequence[Cell], control: Sequence[Cell]) -> dict[tuple[int | str, str], int]:
+    """Bytes by row and stage: a row a rank, then the control's."""
+    rows: dict[tuple[int | str, str], int] = {}
+    rows |= {(cell.rank, cell.stage): cell.allocated for cell in sorted(cells, key=_rank)}
+    rows |= {(f"{cell.rank}, control", cell.stage): cell.allocated for cell in sorted(control, key=_rank)}
+    return rows
+
+
+def _rank(cell: Cell) -> int:
+    return cell.rank
+
+
+def heat_cell(rank: int | str, stage: str, peak: float) -> dict[str, object]:
     """One cell as the chart wants it, with its number as it is printed in it."""
     return {"rank": rank, "stage": stage, "peak": peak, "shown": f"{peak:.1f}" if peak >= 0.05 else "~0"}
 
@@ -66,6 +105,7 @@ def heat_map_spec(stages: list[str], ranks: int, unit: str, values: list[dict[st
     y = {
         "field": "rank",
         "type": "ordinal",
+        "sort": None,
         "title": "rank",
         "axis": {"domain": False, "ticks": False, "labelOverlap": True},
     }
@@ -130,10 +170,11 @@ def sizes_of(iterations: Sequence[IterationRecord]) -> dict[tuple[int, str], int
 
 def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) -> dict[str, object]:
     """The specification: a line a stage."""
+    looks = [look(stage) for stage in stages]
     return {
         "height": 260,
         "data": {"name": "cells", "values": values},
-        "mark": {"type": "line", "point": {"size": 36, "filled": True}, "strokeWidth": 2},
+        "mark": {"type": "line", "point": {"size": 14, "filled": True}},
         "encoding": {
             "x": {
                 "field": "iteration",
@@ -153,7 +194,8 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "type": "nominal",
                 "title": None,
                 "sort": stages,
-                "scale": {"domain": stages, "range": [_colour(place, stage) for place, stage in enumerate(stages)]},
+                "legend": {"symbolType": "stroke", "symbolSize": 400},
+                "scale": {"domain": stages, "range": [colour for colour, _, _ in looks]},
             },
             "strokeDash": {
                 "field": "stage",
@@ -162,8 +204,15 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "title": None,
                 "scale": {
                     "domain": stages,
-                    "range": [_dash(place, stage) for place, stage in enumerate(stages)],
+                    "range": [dash for _, dash, _ in looks],
                 },
+            },
+            "strokeWidth": {
+                "field": "stage",
+                "type": "nominal",
+                "sort": stages,
+                "title": None,
+                "scale": {"domain": stages, "range": [width for _, _, width in looks]},
             },
             "tooltip": [
                 {"field": "iteration", "title": "iteration"},
@@ -172,14 +221,6 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
             ],
         },
     }
-
-
-def _colour(place: int, stage: str) -> str:
-    return css("muted") if stage == SO_FAR else SERIES[place % len(SERIES)]
-
-
-def _dash(place: int, stage: str) -> list[int]:
-    return [2, 3] if stage == SO_FAR else [1, 0] if place < len(SERIES) else [4, 3]
 
 
 def _cell(size: int | None, unit: int) -> str:

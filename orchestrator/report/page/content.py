@@ -25,7 +25,7 @@ from orchestrator.report.page.matrix import Matrix, distinctions, matrix
 from orchestrator.report.page.provenance import Item, provenance
 from orchestrator.report.page.trials import Memory, Shown, shown_lines
 from orchestrator.report.page.unmeasured import Gap, gaps
-from orchestrator.report.table import Table, said_columns, without
+from orchestrator.report.table import Table, reordered, said_columns, without
 from orchestrator.store.memory_map import executions, histories, memory_maps
 from orchestrator.vocabulary.units import GB
 
@@ -48,6 +48,21 @@ class Section:
     predicted: tuple[Predicted, ...]
     forecast: Figure | None
     provenance: tuple[Item, ...]
+
+    @property
+    def forecast_about(self) -> str:
+        """What makes the predicted ranges wide, and whose peak was measured in another stage than predicted."""
+        terms = [term for one in self.predicted if one.range for term in one.range.terms]
+        widest = max(terms, key=lambda term: term.high - term.low, default=None)
+        wide = widest is not None and widest.high > widest.low
+        said = [f"What makes the bars wide is most of all the {widest.name}: {widest.why}."] if widest and wide else []
+        peaks = [(one.stage, one.line.peak.stage) for one in self.predicted if one.line.passed and one.line.peak]
+        moved = [(stage, str(found)) for stage, found in peaks if stage and found and str(found) != stage]
+        said += [
+            f"{moved.count(pair)} of {len(peaks)} peaks were predicted in {pair[0]} and measured in {pair[1]}."
+            for pair in dict.fromkeys(moved)
+        ]
+        return " ".join(said)
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -159,7 +174,7 @@ def _section(
         distinction=apart,
         frontier=frontier(answer, f"frontier-{number}"),
         table=_table(group),
-        notes=tuple(footnotes(group)),
+        notes=(*footnotes(group), *_recording(shown)),
         shown=tuple(shown),
         predicted=tuple(found),
         forecast=forecast(f"forecast-{number}", "Predicted against measured peak", found) if known else None,
@@ -167,7 +182,32 @@ def _section(
     )
 
 
+_FOREMOST = ("step (ms)", "time vs []", "peak allocated", "allocated vs []", "label")
+"""Columns that stand next to the name, so that a phone shows them first."""
+
+
 def _table(group: Group) -> Table:
-    """The guide's table, without columns that say nothing: where all passed, each reached its last iteration."""
+    """The guide's table, what decides first, without columns that say nothing: where all passed, each reached its last
+    iteration, and one rank is always the hottest.
+    """
     table = said_columns(group_table(group))
-    return without(table, LAST_ITERATION) if all(line.passed == len(line.runs) for line in group.lines) else table
+    if all(line.passed == len(line.runs) for line in group.lines):
+        table = without(table, LAST_ITERATION)
+    if group.first_row.world_size == 1:
+        table = without(table, "rank")
+    headers = [column.header for column in table.columns]
+    first = [place for name in _FOREMOST for place, header in enumerate(headers) if header.startswith(name)]
+    order = [0, *first, *(place for place in range(1, len(headers)) if place not in first)]
+    return reordered(table, order)
+
+
+def _recording(shown: Sequence[Shown]) -> list[str]:
+    """Whose steady iterations were timed while memory was recorded by stage, and whose were not."""
+    paused = [one.name for one in shown if one.unrecorded and one.has_history]
+    on = [one.name for one in shown if not one.unrecorded and one.has_history]
+    if not paused or not on:
+        return []
+    return [
+        f"recording by stage: on while {'; '.join(on)} {'was' if len(on) == 1 else 'were'} timed, where it cost less "
+        f"than 0.5% of the step; paused in the window of {'; '.join(paused)}, whose times hold less of it."
+    ]

@@ -133,7 +133,7 @@ def _basis(answer: Recommendation) -> str:
         return "The nearest miss is not an answer: below is why each candidate lost."
     limit = answer.pick.limit
     fit = 1 + sum(loser.why in (Loss.SLOWER, Loss.LARGER, Loss.TIED) for loser in answer.pick.losers)
-    every = "every rank's" if _several_ranks(answer) else "its"
+    every = "every rank's" if _several_ranks(answer) else "an"
     within = "" if limit is None else f" with {every} allocated peak at or below {format_bytes(limit)}"
     if fit == 1:
         said = f"It is the only candidate that passed{within}."

@@ -27,7 +27,7 @@ def pictures(content: Content, stem: str) -> dict[str, Figure]:
     first = content.first_shown()
     if first is not None and first.cells:
         title = f"Peak allocated memory by rank and stage: {first.name}"
-        figures[f"{stem}-stages.png"] = heat_map("stages", title, first.cells)
+        figures[f"{stem}-stages.png"] = heat_map("stages", title, first.cells, first.control_cells)
     return figures
 
 

@@ -112,15 +112,11 @@
       spec.layer[1].encoding.color.condition.test = "datum.peak > " + 0.6 * largest / 1000;
       if (!numbered) spec.layer.pop();
     } else {
-      for (const channel of ["color", "strokeDash"]) {
+      ["color", "strokeDash", "strokeWidth"].forEach((channel, place) => {
         spec.encoding[channel].sort = stages;
         spec.encoding[channel].scale.domain = stages;
-        spec.encoding[channel].scale.range = stages.map((stage, place) => {
-          if (stage === data.so_far) return channel === "color" ? "var(--muted)" : [2, 3];
-          if (channel === "color") return data.series[place % data.series.length];
-          return place < data.series.length ? [1, 0] : [4, 3];
-        });
-      }
+        spec.encoding[channel].scale.range = stages.map((stage) => (data.looks[stage] || data.looks.unknown)[place]);
+      });
     }
     fillTable(figure.querySelector("table"), [first, ...stages.map((stage) => stage + " (" + called + ")")],
       rows.map((row, line) => [String(row), ...grid.sizes[line].map((size) => size === null ? "-" : (size / 1000).toFixed(3))]));
@@ -148,6 +144,7 @@
     byId("candidate-heat").hidden = !one.heat;
     byId("candidate-history").hidden = !one.history;
     byId("memory-absent").hidden = Boolean(one.heat || one.history);
+    byId("heat-about").textContent = one.heat_about;
     if (one.heat && data.templates.heat) await chart("heat", "rank", one.heat);
     if (one.history && data.templates.history) {
       byId("history-about").textContent = one.history_about;

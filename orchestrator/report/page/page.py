@@ -22,7 +22,7 @@ from orchestrator.report.figures.figure import Figure, vl_convert
 from orchestrator.report.figures.frontier import COLOURS, FAILED, KINDS, MEMORY, REFUSED
 from orchestrator.report.figures.stages import (
     MOST_NUMBERED,
-    SO_FAR,
+    all_looks,
     heat_map,
     heat_map_spec,
     history,
@@ -30,12 +30,14 @@ from orchestrator.report.figures.stages import (
     in_order,
     scale_of,
     sizes_of,
+    with_control,
 )
-from orchestrator.report.figures.theme import DARK, LIGHT, SERIES, config, style_rules
+from orchestrator.report.figures.theme import DARK, LIGHT, config, style_rules
 from orchestrator.report.page.content import Content
 from orchestrator.report.page.decision import reason
 from orchestrator.report.page.rounded import width
 from orchestrator.report.page.trials import Shown
+from orchestrator.report.page.words import WORDS
 from orchestrator.report.text import plain
 from orchestrator.vocabulary.units import format_bytes
 
@@ -87,8 +89,10 @@ def html(content: Content) -> str:
         phrases=_PHRASES,
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
+        whiskers=any(layer.get("name") == "noise" for one in content.sections for layer in one.frontier.spec["layer"]),
         size=format_bytes,
         reason=reason,
+        words=WORDS,
         width=width,
         heat=heat,
         history=through,
@@ -106,8 +110,7 @@ def _data(content: Content, every: list[Shown], heat: Figure | None, through: Fi
     figures += [section.forecast for section in content.sections if section.forecast is not None]
     return {
         "config": config(),
-        "series": SERIES,
-        "so_far": SO_FAR,
+        "looks": all_looks(),
         "most_numbered": MOST_NUMBERED,
         "figures": {figure.name: figure.spec for figure in figures},
         "filtered": [section.frontier.name for section in content.sections],
@@ -120,24 +123,24 @@ def _data(content: Content, every: list[Shown], heat: Figure | None, through: Fi
 
 
 def _candidate(one: Shown) -> dict[str, Any]:
-    cells = {(cell.rank, cell.stage): cell.allocated for cell in one.cells}
     return {
         "name": one.name,
         "place": plain(one.place),
         "settings": one.settings,
-        "heat": _grid(cells),
+        "heat": _grid(with_control(one.cells, one.control_cells)),
+        "heat_about": one.heat_about,
         "history": _grid(sizes_of(one.history)) if one.has_history else None,
         "history_about": one.history_about,
     }
 
 
-def _grid(sizes: Mapping[tuple[int, str], int]) -> dict[str, Any] | None:
+def _grid(sizes: Mapping[tuple[int, str], int] | Mapping[tuple[int | str, str], int]) -> dict[str, Any] | None:
     """Sizes by row and stage, in whole thousandths of the unit that they are shown in, so that a page stays small."""
     if not sizes:
         return None
     _, unit = scale_of(sizes.values())
     step = unit // 1000
-    rows, stages = sorted({row for row, _ in sizes}), in_order(stage for _, stage in sizes)
+    rows, stages = list(dict.fromkeys(row for row, _ in sizes)), in_order(stage for _, stage in sizes)
     known = {place: round(size / step) for place, size in sizes.items()}
     return {
         "step": step,
@@ -148,7 +151,11 @@ def _grid(sizes: Mapping[tuple[int, str], int]) -> dict[str, Any] | None:
 
 
 def _heat(first: Shown | None) -> Figure | None:
-    return heat_map("heat", "By rank and stage", first.cells) if first is not None and first.cells else None
+    return (
+        heat_map("heat", "By rank and stage", first.cells, first.control_cells)
+        if first is not None and first.cells
+        else None
+    )
 
 
 def _history(first: Shown | None) -> Figure | None:

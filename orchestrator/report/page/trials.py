@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from orchestrator.analysis.comparison import Group, Line
@@ -14,6 +14,7 @@ from orchestrator.report.figures.frontier import kind_of
 from orchestrator.report.text import plain
 from orchestrator.report.trial import NOT_STATED, setting_rows
 from orchestrator.store.memory_map import Cell, Executed
+from orchestrator.vocabulary import Stage
 from orchestrator.vocabulary.units import format_bytes
 
 MOST_CELLS = 48_000
@@ -26,6 +27,9 @@ Setting = tuple[str, str, str, bool]
 """Name, requested, effective, and whether the framework made another value of one that was asked for."""
 
 _MOST_SPANS = 4
+MOST_BESIDE_CONTROL = 4
+"""Ranks up to which the control's heat map stands below a candidate's."""
+
 _RECIPE = "recipe"
 _FIRST = 3
 """Iterations that are always shown: memory settles in them."""
@@ -44,6 +48,8 @@ class Shown:
     """Where it ended or was hottest."""
     settings: tuple[Setting, ...]
     cells: tuple[Cell, ...] = ()
+    control_cells: tuple[Cell, ...] = ()
+    """Those of the control, where they stand beside these."""
     cells_left_out: int = 0
     """Ranks whose memory is not shown."""
     history: tuple[IterationRecord, ...] = ()
@@ -64,14 +70,21 @@ class Shown:
         return any(row.peak_allocated is not None for iteration in self.history for row in iteration.stages)
 
     @property
+    def heat_about(self) -> str:
+        """What a reader of the heat map must know."""
+        paused = f", without {spans(self.unrecorded)}, in which recording paused" if self.unrecorded else ""
+        return f"Largest allocated memory of each stage, from set-up to the end of the steady window{paused}."
+
+    @property
     def history_about(self) -> str:
         """What a reader of the chart through the iterations must know."""
-        of = "" if self.history_rank is None else f"Of rank {self.history_rank}, the hottest. "
+        several = self.history_rank is not None and self.row.world_size != 1
+        of = f"Of rank {self.history_rank}, the hottest. " if several else ""
         paused = f"Recording by stage paused in {spans(self.unrecorded)}. " if self.unrecorded else ""
         if all(iteration.peak_allocated is None for iteration in self.history):
             return f"{of}{paused}".rstrip()
         counts = ", which counts them too" if paused else ""
-        return f"{of}{paused}The dashed line is the run's maximum so far{counts}."
+        return f"{of}{paused}The dotted line is the run's maximum so far{counts}."
 
 
 @dataclass
@@ -91,12 +104,22 @@ def shown_lines(groups: Sequence[Group], chosen: Iterable[Line], memory: Memory)
     points = sum(len(one.stages) + 1 for history in memory.histories.values() for one in history)
     every = max(1, -(-points // MOST_POINTS))
     return [
-        [
-            _shown(f"g{number}-{place}", line, memory, (share, every), id(line) in taken)
-            for place, line in enumerate(group.lines)
-        ]
+        _beside_control(
+            [
+                _shown(f"g{number}-{place}", line, memory, (share, every), id(line) in taken)
+                for place, line in enumerate(group.lines)
+            ]
+        )
         for number, group in enumerate(groups)
     ]
+
+
+def _beside_control(entries: list[Shown]) -> list[Shown]:
+    """Each with the control's cells, where there are few ranks."""
+    control = next((one for one in entries if one.line.is_control and one.row.passed), None)
+    if control is None or len({cell.rank for cell in control.cells}) > MOST_BESIDE_CONTROL:
+        return entries
+    return [one if one is control or not one.cells else replace(one, control_cells=control.cells) for one in entries]
 
 
 def _shown(key: str, line: Line, memory: Memory, kept_share: tuple[float, int], is_chosen: bool) -> Shown:
@@ -104,6 +127,8 @@ def _shown(key: str, line: Line, memory: Memory, kept_share: tuple[float, int], 
     row = line.decided
     executed = memory.executed.get((row.trial, row.attempt or ""))
     cells = list(memory.cells.get(executed.id, ())) if executed else []
+    if row.passed:  # what came after the steady window is in no peak
+        cells = [cell for cell in cells if cell.stage != Stage.TEARDOWN]
     kept = _hottest(cells, share)
     history = memory.histories.get(executed.id, ()) if executed else ()
     return Shown(
@@ -169,9 +194,10 @@ def _place(line: Line) -> str:
         return f"stopped in {row.stage}{rank}{after}"
     if line.peak is None:
         return "no peak on record"
-    rank = "" if line.peak.rank is None else f" on rank {line.peak.rank}"
+    rank = "" if line.peak.rank is None or row.world_size == 1 else f" on rank {line.peak.rank}"
     stage = "" if line.peak.stage is None else f" in {line.peak.stage}"
-    return f"peak {format_bytes(line.peak.allocated)}{rank}{stage}"
+    several = f"; of {len(line.runs)} runs, that of the largest peak is shown" if len(line.runs) > 1 else ""
+    return f"peak {format_bytes(line.peak.allocated)}{rank}{stage}{several}"
 
 
 def _settings(row: Row) -> Iterable[Setting]:
