@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.config.errors import UsageError
 
-if TYPE_CHECKING:
-    from orchestrator.config.multirun import Composed
-    from orchestrator.plan.candidate import Candidate
+_NO_SOFTWARE = (
+    "note: the software of the job is not known here, so the trial's id names none, as a run's from here would not; "
+    "`revisions` pins it"
+)
 
 
 def add_parser(subparsers: Any) -> None:
@@ -27,13 +28,15 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
+    from orchestrator.cli.place import note
+    from orchestrator.cli.planning import Asked, judge
     from orchestrator.config.compose import composing
     from orchestrator.config.multirun import expand
     from orchestrator.dispatch.batch import Ask, make_batches
     from orchestrator.dispatch.secrecy import refuse_secrets
     from orchestrator.dispatch.slurm.script import job_script
     from orchestrator.dispatch.slurm.submission import batch_settings
-    from orchestrator.plan.candidate import Candidate, trial_id
+    from orchestrator.plan.candidate import pins, trial_id
 
     overrides = list(given.overrides)
     if not any(word.lstrip("+").startswith("cluster=") for word in overrides):
@@ -45,23 +48,17 @@ def run(given: argparse.Namespace) -> int:
         raise UsageError(f"sbatch needs a Slurm cluster, and cluster.kind is {request['cluster']['kind']}.")
     refuse_secrets(request)
     results_dir = Path(request["results_dir"]).expanduser().absolute()
-    candidate = _sized(Candidate(composed.name, request), composed, results_dir)
-    settings = batch_settings(request, str(request["study"]["name"]), results_dir, package=None)
+    judged = judge(Asked((composed,), results_dir, ""))
+    (candidate,), software = judged.candidates, judged.validation.software
+    for text in judged.validation.notes:
+        note(f"note: {text}")
+    if not software and not pins(request):
+        note(_NO_SOFTWARE)
+    settings = batch_settings(request, str(request["study"]["name"]), results_dir, software, package=None)
     try:
-        (batch,) = make_batches([Ask(trial_id(candidate), candidate)], settings)
+        (batch,) = make_batches([Ask(trial_id(candidate, 0, software), candidate)], settings)
     except ValueError as error:
         raise UsageError(f"{error}.") from error
     script = job_script(batch)
     print(json.dumps({"batch": batch.batch, "script": script}, indent=2) if given.json else script)
     return 0
-
-
-def _sized(candidate: Candidate, composed: Composed, results_dir: Path) -> Candidate:
-    """The candidate with what its recipe said of it, where a run asked it before. Asks nothing of a cluster."""
-    from orchestrator.cli.planning import Asked, judge
-    from orchestrator.plan.subject import world_size_of
-
-    if world_size_of(candidate.request) is not None:
-        return candidate
-    (judged,) = judge(Asked((composed,), results_dir, "")).candidates
-    return judged

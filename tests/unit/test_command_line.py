@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -204,3 +205,14 @@ def test_help_imports_nothing_heavy() -> None:
 def test_a_setting_written_as_a_flag_is_answered_with_how_to_write_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--dry-run"]) == 2
     assert "settings have no dashes: dry_run=true" in capsys.readouterr().err
+
+
+def test_a_script_to_submit_by_hand_has_the_trials_of_the_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Else what it leaves would be another trial's, and run again."""
+    asked = ["model=tiny_dense", "recompute_modules=[mlp]"]
+    assert main([*asked, "dry_run=true", "--json"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)["trials"]
+    assert main(["sbatch", *asked]) == 0
+    script = capsys.readouterr().out
+    assert f'"trial": "{planned["trial"]}"' in script
+    assert not planned["trial"].endswith("0" * 8), "this test needs a framework that is found"
