@@ -163,8 +163,8 @@ class Driver:
                 label=outcome.label,
                 cut_short=record.cut_short,
                 retried=attempt.slot in self.left(),
-                done=len(self._batch.trials) - len(self.left()),
-                total=len(self._batch.trials),
+                done=None if self._search is not None else len(self._batch.trials) - len(self.left()),
+                total=None if self._search is not None else len(self._batch.trials),
             )
         return bool(ended)
 

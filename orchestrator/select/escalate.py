@@ -36,6 +36,8 @@ class Prospect:
     """GPU-hours that trying it takes."""
     labels: frozenset[str] = frozenset()
     """What it recomputes; empty under full granularity."""
+    whole_layers: bool = False
+    """Whether it replays every layer as a whole, so all that any selective set replays."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,12 @@ def _narrowest(kept: Sequence[Prospect], target: int | None, best: str | None) -
     should = [prospect for prospect in kept if prospect.peak <= target]
     if should:
         chosen = min(should, key=lambda prospect: (prospect.replay, prospect.name))
-        verb = "it could be cheaper than" if best else "the narrowest boundary that should meet the target:"
-        tail = f" {best}" if best else ""
-        return chosen, f"{verb}{tail} {format_bytes(chosen.peak)} are expected"
+        why = f"it could be cheaper than {best}" if best else "the narrowest boundary that should meet the target"
+        return chosen, f"{why}: {format_bytes(chosen.peak)} are expected"
     chosen = min(kept, key=lambda prospect: (prospect.peak, prospect.replay, prospect.name))
+    if best is not None:
+        low = format_bytes(chosen.low)
+        return chosen, f"it could be cheaper than {best}, and may meet the target: {low} at the least"
     return chosen, f"nothing is expected to meet the target; this may: {format_bytes(chosen.low)} at the least"
 
 
@@ -167,7 +171,7 @@ def _could_be_cheaper(
     """Whether its step could take less time than that of the best so far, by what replays have cost so far."""
     by_name = {one.name: one for one in prospects}
     winner = by_name[best]
-    if winner.labels and prospect.labels > winner.labels:
+    if winner.labels and (prospect.labels > winner.labels or prospect.whole_layers):
         return False
     control = next((one for one in prospects if one.is_control), None)
     base = results.get(control.name) if control is not None else None

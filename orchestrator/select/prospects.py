@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.predict.calibrate import Calibration, calibrate, expect
-from orchestrator.predict.job import Job
+from orchestrator.predict.job import FULL, UNIFORM, Job, Recompute
 from orchestrator.predict.memory import Prediction, predict_memory
 from orchestrator.predict.timing import H100, speed_from_control, step_time
 from orchestrator.predict.verdict import range_of
@@ -81,4 +81,20 @@ def _prospect(
     hours = (asked.trial_seconds or 0.0) * job.layout.world / 3600
     saving = 0 if reference is None else reference - prediction.hottest.kept
     labels = active_labels(job.recompute)
-    return Prospect(asked.name, asked.is_control, peak, low, high, saving, max(0.0, replay), hours, labels)
+    return Prospect(
+        asked.name,
+        asked.is_control,
+        peak,
+        low,
+        high,
+        saving,
+        max(0.0, replay),
+        hours,
+        labels,
+        _whole_layers(job.recompute),
+    )
+
+
+def _whole_layers(recompute: Recompute) -> bool:
+    """Whether every layer is checkpointed: `uniform` groups all of them, `block` only the first ones."""
+    return recompute.granularity == FULL and recompute.method == UNIFORM

@@ -220,3 +220,52 @@ def test_one_at_a_time_changes_one_label() -> None:
 def test_a_lattice_leaves_out_what_the_rules_call_without_effect() -> None:
     found = lattice(["core_attn", "moe", "moe_act", "mlp"], 2, without_effect=["mlp"])
     assert found == ((), ("core_attn",), ("moe",), ("moe_act",), ("core_attn", "moe"), ("core_attn", "moe_act"))
+
+
+def prospect(name: str, replay: float, labels: set[str], low: int = 10 * GB, **more: Any) -> Prospect:
+    saving = 0 if name == "[]" else 5 * GB
+    return Prospect(name, name == "[]", 12 * GB, low, 14 * GB, saving, replay, labels=frozenset(labels), **more)
+
+
+def test_whole_layers_are_not_tried_once_a_selective_set_fits() -> None:
+    """Predicted to be cheaper or not: they replay all that the set does."""
+    asked = [
+        prospect("[]", 0.0, set()),
+        prospect("[core_attn,mlp]", 0.1, {"core_attn", "mlp"}),
+        prospect("full uniform 1", 0.05, set(), whole_layers=True),
+        prospect("full block 1", 0.05, set()),
+    ]
+    results = {
+        "[]": Result("pass", 20 * GB, "all_ranks", 1000.0),
+        "[core_attn,mlp]": Result("pass", 12 * GB, "all_ranks", 1200.0),
+    }
+    decision = escalate(asked, results, target=13 * GB)
+    assert decision.next == "full block 1"
+    assert [one.name for one in decision.skipped] == ["full uniform 1"]
+    assert "cannot be cheaper than [core_attn,mlp]" in decision.skipped[0].why
+
+
+def test_only_uniform_full_recompute_is_known_to_replay_every_layer() -> None:
+    full = {"recompute_granularity": "full", "recompute_modules": None, "recompute_num_layers": 1}
+    asked = [
+        Asked(method, read_job({**moonlight_request(), **full, "recompute_method": method}).job)
+        for method in ("uniform", "block")
+    ]
+    asked.append(Asked("[mlp]", moonlight(["mlp"])))
+    assert [one.whole_layers for one in prospects_of(asked)] == [True, False, False]
+
+
+def test_no_search_says_that_nothing_is_expected_to_fit_once_something_does() -> None:
+    asked = [
+        prospect("[]", 0.0, set()),
+        prospect("[mlp,moe]", 0.2, {"mlp", "moe"}),
+        prospect("[mlp]", 0.1, {"mlp"}),
+    ]
+    results = {
+        "[]": Result("pass", 20 * GB, "all_ranks", 1000.0),
+        "[mlp,moe]": Result("pass", 10 * GB, "all_ranks", 1200.0),
+    }
+    said = escalate(asked, results, target=11 * GB).reason
+    assert said == "it could be cheaper than [mlp,moe], and may meet the target: 10.000 GB at the least"
+    said = escalate(asked, results, target=13 * GB).reason
+    assert said == "it could be cheaper than [mlp,moe]: 12.000 GB are expected"
