@@ -16,6 +16,7 @@ from orchestrator.plan.modes import expand_mode
 from orchestrator.select.modes import ESCALATE
 
 if TYPE_CHECKING:
+    from orchestrator.dispatch.submit import LiveBatch
     from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.plan import Plan, PlannedTrial
     from orchestrator.plan.validator import Validation
@@ -101,12 +102,14 @@ def plan_of(asked: Asked, store: Store | None, judged: Judged) -> Plan:
 
     candidates, validation = judged.candidates, judged.validation
     repeats = int(asked.request["study"]["repeats"])
+    live = live_batches(asked.results_dir)
     return make_plan(
         asked.study,
         candidates,
         known=_known(store, candidates, repeats, validation.software),
         verdicts=validation.verdicts,
-        active={trial: live.batch for live in live_batches(asked.results_dir) for trial in live.open_trials},
+        active={trial: one.batch for one in live for trial in one.open_trials},
+        undecided=_undecided(live),
         repeats=repeats,
         strict=bool(asked.request["strict"]),
         fingerprint=validation.software,
@@ -114,6 +117,12 @@ def plan_of(asked: Asked, store: Store | None, judged: Judged) -> Plan:
         notes=validation.notes,
         searched=asked.request["study"]["mode"] == ESCALATE,
     )
+
+
+def _undecided(live: Sequence[LiveBatch]) -> frozenset[str]:
+    """Trials that only searches have, and that those may leave out."""
+    certain = {trial for one in live for trial in one.open_trials - one.undecided}
+    return frozenset(trial for one in live for trial in one.undecided) - certain
 
 
 def _known(

@@ -18,7 +18,7 @@ from orchestrator.select.pick import ALL_RANKS, ONE_RANK
 from orchestrator.select.search import Search, Tried, decide, gpu_hours
 from orchestrator.store.measures import attempt_figures, window_peaks
 
-SEARCH_FILE = "search.json"
+SEARCH_FILE = layout.SEARCH_FILE
 DECISIONS_FILE = layout.DECISIONS_FILE
 ABSENT = "not in this batch"
 """The label of a candidate that another batch has: no result."""

@@ -49,6 +49,8 @@ class LiveBatch:
     batch: str
     study: str
     open_trials: frozenset[str]
+    undecided: frozenset[str] = frozenset()
+    """Those of them that a search may yet leave out: it is not running them."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +134,13 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
             found.append(LiveBatch(batch_dir.name, "", frozenset(() if state is None else state.open_trials)))
             continue
         trials = [trial.trial for trial in batch.trials] if state is None else state.open_trials
-        found.append(LiveBatch(batch.batch, batch.study, frozenset(trials)))
+        undecided = frozenset(trials) - _executing(state) if (batch_dir / layout.SEARCH_FILE).exists() else frozenset()
+        found.append(LiveBatch(batch.batch, batch.study, frozenset(trials), undecided))
     return found
+
+
+def _executing(state: DriverState | None) -> set[str]:
+    return set() if state is None else {current.trial for current in state.current}
 
 
 def _slurm_has(submission: Submission, state: DriverState | None) -> bool:

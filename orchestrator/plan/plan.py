@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -20,6 +20,7 @@ VALIDATOR_RULE = "validator"
 DUPLICATE_RULE = "duplicate"
 OTHER_SOFTWARE_RULE = "other-software"
 ACTIVE_RULE = "already-running"
+SEARCH_RULE = "waits-for-a-search"
 
 
 class Status(str, Enum):
@@ -27,7 +28,7 @@ class Status(str, Enum):
 
     NEW = "new"
     KNOWN = "known"
-    """It has a result, or is running: asking shows it."""
+    """It has a result, is running, or waits for a search that may leave it out: asking shows it."""
     REJECTED = "rejected"
     DUPLICATE = "duplicate"
 
@@ -52,6 +53,11 @@ class PlannedTrial:
     is_control: bool = False
     effective: Mapping[str, Any] | None = None
     """What predictions read of the configuration that the framework finished; None where no recipe was asked."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a running search has it as a candidate, and has not decided on it."""
+        return any(finding.rule == SEARCH_RULE for finding in self.findings)
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -118,6 +124,7 @@ def make_plan(
     known: Mapping[str, str | None],
     verdicts: Sequence[Verdict | None] | None = None,
     active: Mapping[str, str] | None = None,
+    undecided: Collection[str] = (),
     repeats: int = 1,
     strict: bool = False,
     fingerprint: Mapping[str, Any] | None = None,
@@ -131,6 +138,7 @@ def make_plan(
         known: label by trial id; None for a trial that has been asked for and has no label.
         verdicts: the exact revision's answer for each candidate, None where it could not judge.
         active: the batch that is running a trial now, by trial id.
+        undecided: those of the active ones that a search may yet leave out.
         fingerprint: the software found, for what no revision pins.
         revision: what the rules are to restate where no verdict says which; by default the newest that they know.
 
@@ -159,7 +167,7 @@ def make_plan(
             elif twin is not None:
                 settled = _with(entry, Status.DUPLICATE, _duplicate_of(twin))
             else:
-                settled = _look_up(entry, known, before, active or {})
+                settled = _look_up(entry, known, before, active or {}, undecided)
             if repeat == 0 or settled.status in (Status.NEW, Status.KNOWN):
                 entries.append(settled)
     return Plan(
@@ -231,10 +239,17 @@ def _look_up(
     known: Mapping[str, str | None],
     before: Mapping[str, list[str]],
     active: Mapping[str, str],
+    undecided: Collection[str],
 ) -> PlannedTrial:
     label = known.get(entry.trial)
     if label is not None and is_result(label):
         return _with(entry, Status.KNOWN, label=label)
+    if entry.trial in active and entry.trial in undecided:
+        text = (
+            f"it waits for the search in batch {active[entry.trial]}, which may leave it out: once that is over, the "
+            "same command runs it where it has no result"
+        )
+        return _with(entry, Status.KNOWN, Finding(SEARCH_RULE, Kind.NOTE, text), label=None)
     if entry.trial in active:
         text = f"it is already running, or waiting, in batch {active[entry.trial]}"
         return _with(entry, Status.KNOWN, Finding(ACTIVE_RULE, Kind.NOTE, text), label=label)

@@ -12,6 +12,8 @@ ATTEMPT_FILE = "attempt.json"
 SPEC_FILE = "spec.json"
 DECISIONS_FILE = "decisions.jsonl"
 """Beside a batch whose trials a search chose: what it decided."""
+SEARCH_FILE = "search.json"
+"""Beside a batch whose trials a search chooses: what it chooses among."""
 _RANK_FILE = re.compile(r"rank-(\d{5})\.json")
 
 

@@ -54,6 +54,12 @@ def summary_line(plan: Plan) -> str:
     counts = [f"{plan.count(status)} {word}" for status, word in _WORDS if plan.count(status) or status is Status.NEW]
     if plan.searched and plan.new:
         counts[0] = f"up to {counts[0]}, as a search decides one by one"
+    waiting = sum(entry.waits for entry in plan.known)
+    if waiting:
+        known = plan.count(Status.KNOWN) - waiting
+        counts = [f"{known} known already" if one.endswith(" known already") else one for one in counts]
+        counts = [one for one in counts if one != "0 known already"]
+        counts.append(f"{waiting} {'waits' if waiting == 1 else 'wait'} for a search")
     opened = sum(_is_open(entry) for entry in plan.new)
     if opened:
         counts.append(f"{opened} of those to run not fully judged here")
@@ -69,9 +75,15 @@ def detail_lines(plan: Plan) -> list[str]:
         example = entries[0]
         lines.append(f"rejected by {rule} ({len(entries)}): {_names(entries)}")
         lines.append(f"  {plain(example.name)}: {plain(plan.deciding(example).message)}")
-    known = [f"{plain(entry.name)} ({plain(entry.label or 'running')})" for entry in plan.known]
+    known = [f"{plain(entry.name)} ({plain(entry.label or 'running')})" for entry in plan.known if not entry.waits]
     if known:
         lines.append(f"known already ({len(known)}): {_cut(known)}")
+    waiting = [entry for entry in plan.known if entry.waits]
+    if waiting:
+        lines.append(
+            f"wait for a search ({len(waiting)}): {_names(waiting)}: it may leave them out; once it is over, the same "
+            "command runs those without a result"
+        )
     for _, found in _by_rule(plan.duplicates, (Kind.NOTE,)):
         lines += _said(f"duplicate ({len(found)})", found)
     to_run = plan.of(Status.NEW, Status.KNOWN)
@@ -232,6 +244,8 @@ def _fate(entry: PlannedTrial, predicted: Mapping[str, Forecast], run: str) -> s
     if entry.status is Status.NEW:
         return f"{run} {_ranks(entry.world_size)}{_expected(predicted.get(entry.trial))}"
     if entry.status is Status.KNOWN:
+        if entry.waits:
+            return "waits for a search"
         return f"known: {entry.label}" if entry.label else "running already"
     return str(entry.status)
 

@@ -79,6 +79,19 @@ def test_a_trial_that_is_running_is_not_started_twice() -> None:
     assert "b17" in entry.reasons[0]
 
 
+def test_a_candidate_of_a_search_that_is_not_running_waits_for_it() -> None:
+    trial = trial_id(CONTROL)
+    waiting = {"active": {trial: "b17"}, "undecided": {trial}}
+    (entry,) = planned(CONTROL, known={trial: None}, **waiting).entries
+    assert (entry.status, entry.waits) == (Status.KNOWN, True)
+    assert "b17" in entry.reasons[0]
+    assert "may leave it out" in entry.reasons[0]
+    (entry,) = planned(CONTROL, known={trial: "pass"}, **waiting).entries
+    assert (entry.label, entry.waits) == ("pass", False)
+    (entry,) = planned(CONTROL, known={trial: None}).entries
+    assert entry.status is Status.NEW, "a search that is over holds nothing back"
+
+
 def test_other_software_is_named_and_the_trial_runs() -> None:
     before = trial_id(CONTROL, 0, {"torch": "2.7"})
     (entry,) = planned(CONTROL, known={before: "pass"}, fingerprint={"torch": "2.8"}).entries

@@ -219,3 +219,19 @@ def test_many_duplicates_and_many_warnings_of_a_rule_are_one_line_each() -> None
     assert warning.startswith("warning (no effect, moe-label-without-experts): experts 0")
     assert "and 54 more" in warning
     assert len(lines) < 8
+
+
+def test_what_a_search_may_leave_out_is_not_said_to_be_running() -> None:
+    asked = [candidate("control", []), candidate("mlp", ["mlp"]), candidate("layernorm", ["layernorm"])]
+    trials = [trial_id(one) for one in asked]
+    active = dict.fromkeys(trials, "b17")
+    plan = make_plan("second", asked, known={}, active=active, undecided=trials[1:])
+    said = whole(plan)
+    assert said[0] == "study second: 3 trials, 0 to run, 1 known already, 2 wait for a search"
+    assert "known already (1): control (running)" in said
+    assert any(line.startswith("wait for a search (2): mlp, layernorm: it may leave them out") for line in said)
+    assert [line.split("  ")[-1] for line in entry_lines(plan)] == [
+        "running already",
+        "waits for a search",
+        "waits for a search",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,11 +15,13 @@ import recorded
 from orchestrator.cli.main import main
 from orchestrator.config.compose import compose
 from orchestrator.config.multirun import Composed
+from orchestrator.dispatch.liveness import DRIVER_FILE, RUNNING, CurrentTrial, DriverState, take_driver_lock
 from orchestrator.dispatch.search import SEARCH_FILE, Searching, carry_search, read_decisions, write_search
+from orchestrator.dispatch.submit import live_batches
 from orchestrator.plan.candidate import trial_config
 from orchestrator.plan.modes import expand_mode
 from orchestrator.records import layout
-from orchestrator.records.jsonfile import decode, read_json
+from orchestrator.records.jsonfile import decode, read_json, write_json
 from orchestrator.records.spec import Batch
 from orchestrator.report.search import decision_lines
 from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hours
@@ -239,3 +242,27 @@ def test_a_candidate_that_another_batch_has_is_not_waited_for(batch: Batch) -> N
     assert found.held([0, 1], busy=False) != {0, 1}
     (decision,) = read_decisions(folder)
     assert decision.next in ("[moe_act]", "[core_attn,moe]")
+
+
+def test_only_what_a_search_runs_now_is_sure_to_run(batch: Batch) -> None:
+    """Another study's command is told so, and runs what the search left out once that is over."""
+    results = Path(batch.results_dir)
+    folder = layout.batch_dir(results, batch.batch)
+    write_search(folder, search())
+    lock = take_driver_lock(folder)
+    assert lock is not None
+    try:
+        (live,) = live_batches(results)
+        assert live.undecided == set(TRIALS.values())
+        running = CurrentTrial(TRIALS["[]"], "001", "[]", "control-first", 0.0, "/nowhere", "/nowhere")
+        said = DriverState(batch.batch, 1, 1, "here", 0.0, 0.0, RUNNING, 0, 3, [running], list(TRIALS.values()))
+        write_json(folder / DRIVER_FILE, said)
+        (live,) = live_batches(results)
+        assert live.open_trials == set(TRIALS.values())
+        assert live.undecided == set(TRIALS.values()) - {TRIALS["[]"]}
+        (folder / SEARCH_FILE).unlink()
+        (live,) = live_batches(results)
+        assert not live.undecided
+    finally:
+        os.close(lock)
+    assert not live_batches(results)
