@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator import __version__
 from orchestrator.analysis.comparison import Comparison, Group, Line, compare
 from orchestrator.analysis.recommend import Recommendation, recommend
 from orchestrator.analysis.refusal import SIDE_BY_SIDE, only_key, refuse_unmatched
@@ -258,10 +257,11 @@ class Results:
 
     def content(self, target_gb: float | None = None, *, headroom_gb: float = 0.0) -> Content:
         """Everything that the report says, gathered."""
+        from orchestrator.report.own_version import own_version
         from orchestrator.report.page.content import gather
 
         answers = self.recommend(target_gb, headroom_gb=headroom_gb)
-        return gather(self.title, self.comparison, answers, self.memory(), made_at=time.time(), version=__version__)
+        return gather(self.title, self.comparison, answers, self.memory(), made_at=time.time(), version=own_version())
 
     def memory(self) -> Memory:
         """Memory by rank, stage and iteration of the runs that decide."""

@@ -212,7 +212,7 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "type": "nominal",
                 "sort": stages,
                 "title": None,
-                "scale": {"domain": stages, "range": [width for _, _, width in looks]},
+                "scale": {"type": "ordinal", "domain": stages, "range": [width for _, _, width in looks]},
             },
             "tooltip": [
                 {"field": "iteration", "title": "iteration"},

@@ -126,7 +126,7 @@ def gather(
     commands = commands_for([_asked_row(answer) for answer in answers], targets[0] / GB if targets else None)
     forecasts = [[] if _is_published(answer) else predicted(answer.group) for answer in answers]
     sections = [
-        _section(number, answer, shown[number], apart[number], commands[number], forecasts[number])
+        _section(number, answer, shown[number], apart[number], commands[number], forecasts[number], version)
         for number, answer in enumerate(answers)
     ]
     of_keys = {
@@ -165,6 +165,7 @@ def _section(
     apart: str,
     commands: Commands,
     found: Sequence[Predicted],
+    version: str,
 ) -> Section:
     group = answer.group
     known = [one for one in found if one.range is not None]
@@ -178,11 +179,11 @@ def _section(
         shown=tuple(shown),
         predicted=tuple(found),
         forecast=forecast(f"forecast-{number}", "Predicted against measured peak", found) if known else None,
-        provenance=tuple(provenance(group, shown)),
+        provenance=(*provenance(group, shown), ("orchestrator of this report", version)),
     )
 
 
-_FOREMOST = ("step (ms)", "time vs []", "peak allocated", "allocated vs []", "label")
+_FOREMOST = ("step (ms)", "peak allocated", "time vs []", "allocated vs []", "label")
 """Columns that stand next to the name, so that a phone shows them first."""
 
 

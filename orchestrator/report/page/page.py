@@ -89,6 +89,7 @@ def html(content: Content) -> str:
         phrases=_PHRASES,
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
+        several_runs=any(len(one.line.runs) > 1 for one in every),
         whiskers=any(layer.get("name") == "noise" for one in content.sections for layer in one.frontier.spec["layer"]),
         size=format_bytes,
         reason=reason,
