@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from orchestrator.select.modes import ESCALATE
 if TYPE_CHECKING:
     from orchestrator.dispatch.submit import LiveBatch
     from orchestrator.plan.candidate import Candidate
+    from orchestrator.plan.forecast import Earlier
     from orchestrator.plan.plan import Plan, PlannedTrial
     from orchestrator.plan.validator import Validation
     from orchestrator.store.database import Store
@@ -123,6 +125,24 @@ def _undecided(live: Sequence[LiveBatch]) -> frozenset[str]:
     """Trials that only searches have, and that those may leave out."""
     certain = {trial for one in live for trial in one.open_trials - one.undecided}
     return frozenset(trial for one in live for trial in one.undecided) - certain
+
+
+def earlier_of(plan: Plan, store: Store) -> list[Earlier]:
+    """What a database's runs of the same job teach each new trial of a plan."""
+    from orchestrator.analysis.siblings import calibration_of, find_siblings
+    from orchestrator.plan.candidate import trial_config
+    from orchestrator.plan.forecast import Earlier
+
+    with store.reading() as connection:
+        siblings = find_siblings(connection, [trial_config(entry.request) for entry in plan.new])
+    return [
+        Earlier(
+            sibling.effective,
+            partial(calibration_of, sibling=sibling),
+            None if sibling.control_step_ms is None else sibling.control_step_ms / 1000,
+        )
+        for sibling in siblings
+    ]
 
 
 def _known(

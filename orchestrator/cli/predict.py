@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.report.predict import Forecast
 
 _MOST_IMBALANCE = 1000
-CALIBRATED = "peaks are as the measured control of the same job taught them"
 
 _ABOUT = """\
 The memory that each candidate of a command line will need, by rank and stage, before anything runs; for one candidate,
@@ -172,6 +171,7 @@ def _forecast(
     composed: Composed, sibling: Sibling, target: int | None, args: argparse.Namespace
 ) -> tuple[Forecast, Any]:
     from orchestrator.analysis.siblings import calibration_of
+    from orchestrator.plan.forecast import CALIBRATED
     from orchestrator.predict.memory import predict_memory
     from orchestrator.predict.problem import CannotPredictError
     from orchestrator.predict.read import read_job

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.place import check_place, collect, note, writable_store
-from orchestrator.cli.planning import Asked, ask, judge, plan_of, record_of
+from orchestrator.cli.planning import Asked, ask, earlier_of, judge, plan_of, record_of
 from orchestrator.cli.running import Running, follow, interrupts_held, refuse_dead, submit
 from orchestrator.config.errors import EnvironmentFailure, UsageError
 from orchestrator.records.layout import batch_dir
 from orchestrator.records.spec import ROLE_TRIAL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.plan.forecast import Earlier
     from orchestrator.plan.plan import Plan
     from orchestrator.store.database import Store
 
@@ -90,13 +93,15 @@ def _show_plan(asked: Asked, *, as_json: bool) -> int:
     from orchestrator.store.failures import StoreMissing
 
     judged = judge(asked)
+    earlier: Sequence[Earlier] = ()
     try:
         with open_store(asked.database) as store:
             plan = plan_of(asked, store, judged)
+            earlier = earlier_of(plan, store)
     except StoreMissing:
         plan = plan_of(asked, None, judged)
     scripts = planned_scripts(plan, asked.results_dir)
-    predicted = forecasts(plan)
+    predicted = forecasts(plan, earlier)
     if as_json:
         print(json.dumps(text.as_json(plan, scripts, predicted), indent=1, allow_nan=False))
     else:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.plan.candidate import group, trainer_of
+from orchestrator.predict.calibrate import Calibration
 from orchestrator.predict.hours import Hours, trial_hours
-from orchestrator.predict.job import Job
+from orchestrator.predict.job import SELECTIVE, Job, Recompute
 from orchestrator.predict.memory import predict_memory
 from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.read import read_job
-from orchestrator.predict.timing import H100, step_time
-from orchestrator.predict.verdict import Range, range_of
+from orchestrator.predict.timing import H100, StepTime, speed_from_control, step_time
+from orchestrator.predict.verdict import Answer, Range, range_of
 
 if TYPE_CHECKING:
     from orchestrator.plan.plan import Plan, PlannedTrial
+
+CALIBRATED = "peaks are as the measured control of the same job taught them"
 
 
 @dataclass(frozen=True)
@@ -29,28 +33,76 @@ class Forecast:
     """Of the rank that needs most; None where a recipe alone knows the sizes."""
     hours: Hours | None
     """GPU-hours; None for a trainer that uses no GPU, or where only a recipe knows how many."""
+    step: StepTime | None = None
+    """Of a trial that uses GPUs; None where its operations are not known."""
+    global_batch: int | None = None
+    """Sequences of a step."""
+    too_much: str | None = None
+    """The limit or the device that the low end of the range is above, as a person reads it."""
+    notes: tuple[str, ...] = ()
+    """What was assumed, or taught by an earlier run."""
 
 
-def forecasts(plan: Plan) -> dict[str, Forecast]:
-    """Of every trial that would run, by its id. Repeats of a request are predicted once."""
+@dataclass(frozen=True)
+class Earlier:
+    """What runs of the same job teach a trial's forecast; nothing where there are none."""
+
+    effective: Mapping[str, Any] | None = None
+    calibrate: Callable[[Job], Calibration | None] = lambda job: None
+    control_seconds: float | None = None
+    """Of a step of its control."""
+
+
+def forecasts(plan: Plan, earlier: Sequence[Earlier] = ()) -> dict[str, Forecast]:
+    """Of every trial that would run, by its id. Repeats of a request are predicted once.
+
+    `earlier` is of each of `plan.new`, in that order; nothing where no database was asked.
+    """
     found: dict[str, Forecast] = {}
     by_request: dict[int, Forecast] = {}
-    for entry in plan.new:
+    for index, entry in enumerate(plan.new):
         key = id(entry.request)
         if key not in by_request:
-            by_request[key] = forecast(entry)
+            by_request[key] = forecast(entry, earlier[index] if earlier else None)
         found[entry.trial] = by_request[key]
     return found
 
 
-def forecast(entry: PlannedTrial) -> Forecast:
-    """Of one trial, from its request and what a recipe answered."""
+def forecast(entry: PlannedTrial, earlier: Earlier | None = None) -> Forecast:
+    """Of one trial, from its request, what a recipe answered, and what its measured control taught."""
+    earlier = earlier or Earlier()
+    finished = earlier.effective if earlier.effective is not None else entry.effective
     try:
-        job = read_job(entry.request, entry.effective).job
-        memory = range_of(job, predict_memory(job))
+        reading = read_job(entry.request, finished)
+        job = reading.job
+        calibration = earlier.calibrate(job)
+        memory = range_of(job, predict_memory(job), calibration)
+        step = _step(job, earlier.control_seconds) if trainer_of(entry.request) == "bridge" else None
     except (CannotPredictError, ArithmeticError):  # sizes of zero, which no rule knows of
         return Forecast(None, _hours(entry.request, entry.world_size, None))
-    return Forecast(memory, _hours(entry.request, entry.world_size, job))
+    taught = () if calibration is None else (*calibration.notes, CALIBRATED)
+    return Forecast(
+        memory,
+        _hours(entry.request, entry.world_size, step),
+        step,
+        job.batch.global_batch,
+        too_much(entry.request, memory),
+        (*reading.assumed, *taught),
+    )
+
+
+def too_much(request: Mapping[str, Any], memory: Range) -> str | None:
+    """What even the low end of a range is above: the trainer's limit, or the device where its name says its size."""
+    limit = group(request, "trainer").get("memory_limit_gb")
+    limited = float(limit) if isinstance(limit, (int, float)) and not isinstance(limit, bool) else None
+    if limited is not None and memory.answer(int(limited * 1e9)) is Answer.WILL_NOT_FIT:
+        return f"trainer.memory_limit_gb={limit:g}"
+    named = str(group(request, "cluster").get("gpu_type") or "") if trainer_of(request) == "bridge" else ""
+    size = re.search(r"(?<!\d)(\d{2,3}) ?GB", named)
+    # A card's name counts in units of 1024; nothing is called too much that might not be.
+    if size and memory.answer_device(int(size[1]) * 2**30) is Answer.WILL_NOT_FIT:
+        return named
+    return None
 
 
 def total_hours(found: Mapping[str, Forecast]) -> Hours | None:
@@ -59,13 +111,19 @@ def total_hours(found: Mapping[str, Forecast]) -> Hours | None:
     return reduce(add, hours) if hours else None
 
 
-def _hours(request: Mapping[str, Any], ranks: int | None, job: Job | None) -> Hours | None:
+def _step(job: Job, control_seconds: float | None) -> StepTime:
+    if control_seconds is None:
+        return step_time(job, H100)
+    control = replace(job, recompute=Recompute(SELECTIVE))
+    return step_time(job, speed_from_control(control, control_seconds), control_seconds)
+
+
+def _hours(request: Mapping[str, Any], ranks: int | None, step: StepTime | None) -> Hours | None:
     iterations = group(request, "training").get("train_iters")
     if trainer_of(request) != "bridge" or ranks is None or not isinstance(iterations, int):
         return None
-    if job is None:
+    if step is None:
         return trial_hours(ranks, iterations, None)
-    step = step_time(job, H100)
     return Hours(
         trial_hours(ranks, iterations, step.expected).expected,
         trial_hours(ranks, iterations, step.low).low,

@@ -44,6 +44,8 @@ class Cost:
     """Bytes of collectives that replays repeat."""
     replays: int
     """Boundaries that are replayed in a step."""
+    exchanges: int = 0
+    """Layers times micro-batches whose experts other ranks' tokens come to."""
 
     @property
     def replayed_share(self) -> float:
@@ -81,6 +83,10 @@ H100 = Speed(flops=6.5e14, memory=2.5e12, network=2e11)
 
 _OVERALL = 0.6
 """A step's mean speed over that of its products, where no control says it."""
+_EXCHANGE = 0.0141
+"""Seconds, forward and backward, that a layer of experts spread over ranks costs a micro-batch beside its products,
+where no control says it: the guide's Moonlight on 8 H100 took 457 ms for one micro-batch and 26 such layers, of which
+products take 91 ms (77.5 TFLOP/s a GPU). Its Nemotron 3 Nano (657 ms, 23 such layers) took 14% less than this says."""
 _REPLAY_RANGE = (0.4, 2.5)
 """What a replay may take over its prediction. On an H200, `moe` took 0.5 times, `mla_up_proj` 1.6 times of it."""
 
@@ -99,7 +105,9 @@ def speed_from_control(job: Job, step_seconds: float, guess: Speed = H100) -> Sp
 def step_time(job: Job, speed: Speed, control_seconds: float | None = None) -> StepTime:
     """How long a step takes. With a control's time, only what is replayed is added to it."""
     cost = cost_of(job)
-    base = cost.flops / (speed.flops * _OVERALL) if control_seconds is None else control_seconds
+    base = cost.flops / (speed.flops * _OVERALL) + cost.exchanges * _EXCHANGE
+    if control_seconds is not None:
+        base = control_seconds
     again = (
         cost.replayed_flops / speed.flops
         + cost.replayed_touched / speed.memory
@@ -114,7 +122,7 @@ def step_time(job: Job, speed: Speed, control_seconds: float | None = None) -> S
 def _rank_cost(job: Job, chunks: tuple[Chunk, ...]) -> Cost:
     local = local_sizes(job)
     forward, again = Work(), Work()
-    replays = 0
+    replays = exchanges = 0
     active = active_labels(job.recompute)
     for chunk in chunks:
         for start, end, checkpointed in groups_of(len(chunk.layers), job.recompute):
@@ -122,6 +130,7 @@ def _rank_cost(job: Job, chunks: tuple[Chunk, ...]) -> Cost:
                 parts = layer_work(kind, job.shapes, local, job.layout)
                 whole = sum((part for name, part in parts.items() if name not in _SHADOWS), Work())
                 forward += whole
+                exchanges += kind.mlp == "moe" and job.layout.ep > 1
                 if checkpointed:
                     again += whole
                 elif job.recompute.granularity == settings.SELECTIVE:
@@ -133,7 +142,12 @@ def _rank_cost(job: Job, chunks: tuple[Chunk, ...]) -> Cost:
             forward += Work(2.0 * local.tokens * job.shapes.hidden * job.shapes.vocab / job.layout.tp)
     number = job.microbatches
     return Cost(
-        3 * forward.flops * number, again.flops * number, again.touched * number, again.sent * number, replays * number
+        3 * forward.flops * number,
+        again.flops * number,
+        again.touched * number,
+        again.sent * number,
+        replays * number,
+        exchanges * number,
     )
 
 

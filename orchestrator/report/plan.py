@@ -11,6 +11,7 @@ from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.forecast import Forecast, total_hours
 from orchestrator.plan.plan import ACTIVE_RULE, VALIDATOR_RULE, Plan, PlannedTrial, Status
 from orchestrator.predict.hours import Hours
+from orchestrator.predict.timing import StepTime
 from orchestrator.predict.verdict import Range
 from orchestrator.report.text import counted, plain
 from orchestrator.vocabulary.units import format_bytes
@@ -111,7 +112,37 @@ def entry_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> 
 def cost_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> list[str]:
     """What running the new trials takes at most, in ranks or GPUs and time; and what is expected, where it is."""
     run = "would run at most" if plan.searched else "would run"
-    return [*(f"{run} {_cost(cost)}" for cost in costs(plan)), *hours_lines(predicted or {}, searched=plan.searched)]
+    return [
+        *(f"{run} {_cost(cost)}" for cost in costs(plan)),
+        *hours_lines(predicted or {}, searched=plan.searched),
+        *step_lines(predicted or {}),
+        *prediction_notes(predicted or {}),
+    ]
+
+
+def step_lines(predicted: Mapping[str, Forecast]) -> list[str]:
+    """How long a step should take, by global batch: what the hours follow from."""
+    by_batch: dict[int | None, list[StepTime]] = {}
+    for one in predicted.values():
+        if one.step is not None:
+            by_batch.setdefault(one.global_batch, []).append(one.step)
+    return [_step_line(batch, steps) for batch, steps in by_batch.items()]
+
+
+def _step_line(batch: int | None, steps: Sequence[StepTime]) -> str:
+    least, most = (f"{seconds(step.expected for step in steps):.3g}" for seconds in (min, max))
+    expected = least if least == most else f"{least} to {most}"
+    low, high = min(step.low for step in steps), max(step.high for step in steps)
+    return f"a step should take {expected} s ({low:.3g} to {high:.3g}), with training.global_batch_size {batch}"
+
+
+def prediction_notes(predicted: Mapping[str, Forecast]) -> list[str]:
+    """What predictions took for granted, each once; and that none of them decides."""
+    notes = dict.fromkeys(note for one in predicted.values() for note in one.notes)
+    lines = [f"predicted: {plain(note)}" for note in notes]
+    if any(one.too_much for one in predicted.values()):
+        lines.append("predicted: what will not fit runs all the same; a prediction decides nothing")
+    return lines
 
 
 def hours_lines(predicted: Mapping[str, Forecast], *, searched: bool = False) -> list[str]:
@@ -192,6 +223,7 @@ def as_json(
 
 def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, Any]:
     memory, hours = (predicted.memory, predicted.hours) if predicted is not None else (None, None)
+    step = predicted.step if predicted is not None else None
     return {
         "trial": entry.trial,
         "name": entry.name,
@@ -201,6 +233,8 @@ def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, An
         "world_size": entry.world_size,
         "predicted_bytes": None if memory is None else _three(memory),
         "predicted_gpu_hours": None if hours is None else _three(hours),
+        "predicted_step_seconds": None if step is None else _three(step),
+        "will_not_fit": None if predicted is None else predicted.too_much,
         "findings": [
             {"rule": item.rule, "kind": str(item.kind), "message": item.message, "source": item.source}
             for item in entry.findings
@@ -208,7 +242,7 @@ def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, An
     }
 
 
-def _three(found: Range | Hours) -> dict[str, float]:
+def _three(found: Range | Hours | StepTime) -> dict[str, float]:
     return {"expected": found.expected, "low": found.low, "high": found.high}
 
 
@@ -255,7 +289,9 @@ def _expected(predicted: Forecast | None) -> str:
     if memory is None:
         return ""
     low, high = format_bytes(memory.low), format_bytes(memory.high)
-    return f", {format_bytes(memory.expected)} expected ({low} to {high})"
+    beyond = predicted.too_much if predicted is not None else None
+    will_not = f", will not fit {plain(beyond)}" if beyond else ""
+    return f", {format_bytes(memory.expected)} expected ({low} to {high}){will_not}"
 
 
 def _ranks(ranks: int | None) -> str:

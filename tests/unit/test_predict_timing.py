@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.compose import compose
 from orchestrator.predict.job import Batch, Job, Recompute
-from orchestrator.predict.read import read_effective
-from orchestrator.predict.timing import StepTime, cost_of, speed_from_control, step_time
+from orchestrator.predict.read import read_effective, read_job
+from orchestrator.predict.timing import H100, StepTime, cost_of, speed_from_control, step_time
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDED = [json.loads(line) for line in (DATA / "h200_recorded_moonlight16L.jsonl").read_text().splitlines()]
@@ -64,3 +65,14 @@ def test_operations_grow_with_the_batch() -> None:
 def test_operations_of_a_step_agree_with_the_frameworks_own_count() -> None:
     """Bridge reported 346 TFLOP/s in a step of 1.775 s: 614 TFLOP."""
     assert cost_of(control()).flops == pytest.approx(346.3554e12 * 1.7749611749999872, rel=0.02)
+
+
+@pytest.mark.parametrize(("study", "seconds"), [("moonlight_16b_h100", 0.45718), ("nemotron3_nano_h100", 0.65742)])
+def test_published_steps_with_experts_over_ranks_lie_in_the_range_that_nobody_measured(
+    study: str, seconds: float
+) -> None:
+    """On H100: 77.5 TFLOP/s a GPU for Moonlight, far below what its products reach."""
+    request = compose([f"study={study}", "study.candidates=[]", "recompute=control"])
+    found = step_time(read_job(request).job, H100)
+    assert found.low <= seconds <= found.high
+    assert found.expected == pytest.approx(seconds, rel=0.2)
