@@ -31,6 +31,8 @@ NOT_STATED = object()
 
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
+_STATUSES = {"batch": "", "new": "", "known": "  [known: measured before this study asked for it]"}
+
 _RANKS_SHOWN = 16
 _ITERATIONS_SHOWN = 24
 
@@ -59,7 +61,7 @@ def trial_blocks(trial: TrialDetail, *, details: bool = True) -> Iterator[str | 
     """The whole account: lines, and tables between them."""
     yield f"trial    {plain(trial.trial)}" + ("  (control)" if trial.is_control else "")
     for member in trial.studies:
-        status = "" if member.status in ("batch", "new") else f"  [{plain(member.status)}]"
+        status = _STATUSES.get(member.status, f"  [{plain(member.status)}]")
         yield f"study    {plain(member.study)}: {plain(member.name)}{status}"
         for reason in member.reasons:
             yield f"         {plain(reason)}"
@@ -73,6 +75,7 @@ def trial_blocks(trial: TrialDetail, *, details: bool = True) -> Iterator[str | 
     yield from _outcome(attempt)
     yield from _settings(trial, attempt)
     yield from _figures(attempt)
+    yield from _in_studies(trial, attempt)
     if details:
         yield from _section(_stage_table(attempt))
         yield from _section(_iteration_table(attempt))
@@ -124,8 +127,15 @@ def _figures(attempt: AttemptDetail) -> Iterator[str]:
     if attempt.step_ms is not None:
         scatter = "" if attempt.step_ms_scatter is None else f" +- {attempt.step_ms_scatter:.2f}"
         yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations"
-    if attempt.tflops_per_gpu is not None:
+    if attempt.tflops_per_gpu is not None and attempt.device_kind != "cpu":
         yield f"speed    {attempt.tflops_per_gpu:.1f} TFLOP/s/GPU"
+
+
+def _in_studies(trial: TrialDetail, attempt: AttemptDetail) -> Iterator[str]:
+    """The step time that `compare` has, where a control ran several times: the attempt above is the newest alone."""
+    for member in trial.studies:
+        if member.step_ms is not None and attempt.step_ms is not None and member.step_ms != attempt.step_ms:
+            yield f"         in {plain(member.study)}: {member.step_ms:.2f} ms, the median of its runs there"
 
 
 def _stage_table(attempt: AttemptDetail) -> Table:
@@ -137,7 +147,7 @@ def _stage_table(attempt: AttemptDetail) -> Table:
         Column("lowest", right=True),
         Column("reserved", right=True),
         Column("left", right=True),
-        Column("s", right=True),
+        Column("s (slowest rank)", right=True),
     )
     rows = tuple(
         (

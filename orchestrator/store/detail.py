@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, case, func, select, text
 
 from orchestrator.records.rank import RankRecord
 from orchestrator.store.evidence import rank_record
@@ -36,6 +36,8 @@ class Membership:
     role: str
     status: str
     reasons: list[str]
+    step_ms: float | None = None
+    """As `compare` of that study has it: of a control, the median of its passing runs there."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,8 @@ def trial_detail(connection: Connection, trial: str) -> TrialDetail | None:
         .where(StudyTrial.trial_id == trial)
         .order_by(Study.name)
     )
+    found = connection.execute(text("SELECT study, step_ms FROM v_trials WHERE trial = :trial"), {"trial": trial})
+    step_ms = {one.study: one.step_ms for one in found}
     return TrialDetail(
         trial=row.id,
         trainer=row.trainer,
@@ -191,7 +195,10 @@ def trial_detail(connection: Connection, trial: str) -> TrialDetail | None:
         target=row.target,
         steady_window=(row.steady_first, row.steady_last) if row.steady_first and row.steady_last else None,
         train_iters=row.train_iters,
-        studies=[Membership(one.name, one.called, one.role, one.status, texts(one.reasons)) for one in members],
+        studies=[
+            Membership(one.name, one.called, one.role, one.status, texts(one.reasons), step_ms.get(one.name))
+            for one in members
+        ],
         attempts=[_attempt(connection, one) for one in attempts.all()],
     )
 

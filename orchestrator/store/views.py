@@ -14,7 +14,20 @@ class View:
     sql: str
 
 
-_TRIALS = """
+_OF_STUDY = """x.trial_id = t.id AND x.label = 'pass' AND x.match_key = a.match_key AND (
+            x.role NOT IN ('control-first', 'control-last') OR x.study_id = s.id OR x.batch_id IN (
+                SELECT y.batch_id FROM attempts y JOIN study_trials sy ON sy.trial_id = y.trial_id
+                WHERE sy.study_id = s.id AND y.role NOT IN ('control-first', 'control-last')))"""
+"""The passing runs of a trial that a comparison of the study counts: not those that opened or closed others' jobs."""
+
+_STEP_MS = f"""CASE WHEN NOT t.is_control OR a.label IS NULL OR a.label <> 'pass' THEN a.step_ms ELSE COALESCE((
+        SELECT AVG(ordered.step_ms) FROM (
+            SELECT x.step_ms AS step_ms, ROW_NUMBER() OVER (ORDER BY x.step_ms) AS place, COUNT(*) OVER () AS runs
+            FROM attempts x WHERE x.step_ms IS NOT NULL AND {_OF_STUDY}) ordered
+        WHERE ordered.place IN ((ordered.runs + 1) / 2, (ordered.runs + 2) / 2)), a.step_ms) END"""
+"""The one definition that `compare` has too: the median of a control's passing runs in the study."""
+
+_TRIALS = f"""
 SELECT s.name AS study, st.name AS name, t.id AS trial, st.role AS role, t.repeat AS repeat, t.origin AS origin,
     CASE WHEN a.label IS NOT NULL THEN a.label WHEN st.status = 'rejected' THEN 'rejected' END AS label,
     CASE WHEN a.state = 'ended' AND a.label IS NULL THEN 'unfinished'
@@ -29,7 +42,8 @@ SELECT s.name AS study, st.name AS name, t.id AS trial, st.role AS role, t.repea
     t.recompute_num_layers AS num_layers, t.is_control AS is_control, t.trainer AS trainer,
     t.world_size AS world_size, a.device_kind AS device_kind, a.device_name AS device_name,
     a.peak_allocated AS peak_allocated, a.peak_allocated_rank AS peak_allocated_rank,
-    a.peak_allocated_stage AS peak_allocated_stage, a.peak_reserved AS peak_reserved, a.step_ms AS step_ms,
+    a.peak_allocated_stage AS peak_allocated_stage, a.peak_reserved AS peak_reserved,
+    {_STEP_MS} AS step_ms,
     a.step_ms_scatter AS step_ms_scatter, a.tflops_per_gpu AS tflops_per_gpu, a.last_loss AS last_loss,
     a.batch_id AS batch, a.number AS attempt, a.match_key AS match_key, a.started_at AS started_at,
     a.ended_at AS ended_at, a.id AS attempt_id, st.position AS position
@@ -83,22 +97,42 @@ SELECT v.study AS study, v.name AS name, v.trial AS trial, v.batch AS batch, v.g
     v.modules AS modules, v.method AS method, v.num_layers AS num_layers, v.is_control AS is_control,
     v.label AS label, v.peak_allocated AS peak_allocated, v.peak_allocated_rank AS peak_allocated_rank,
     v.peak_allocated_stage AS peak_allocated_stage, v.peak_reserved AS peak_reserved, v.step_ms AS step_ms,
-    v.tflops_per_gpu AS tflops_per_gpu, c.trial_id AS control, c.peak_allocated AS control_peak_allocated,
+    v.tflops_per_gpu AS tflops_per_gpu, c.trial AS control, c.peak_allocated AS control_peak_allocated,
     c.step_ms AS control_step_ms, v.peak_allocated - c.peak_allocated AS peak_allocated_delta,
     v.step_ms - c.step_ms AS step_ms_delta, v.match_key AS match_key
-FROM v_trials v
-LEFT JOIN attempts c ON c.id = (
-    SELECT MAX(x.id) FROM attempts x
-    WHERE x.batch_id = v.batch AND x.role = 'control-first' AND x.label = 'pass' AND x.match_key = v.match_key)
+FROM (SELECT * FROM v_trials WHERE NOT is_control) v
+LEFT JOIN (
+    SELECT x.batch_id AS batch, x.match_key AS match_key, MIN(x.trial_id) AS trial,
+        CAST(AVG(x.peak_allocated) AS BIGINT) AS peak_allocated, AVG(x.step_ms) AS step_ms
+    FROM attempts x JOIN trials t ON t.id = x.trial_id WHERE t.is_control AND x.label = 'pass'
+    GROUP BY x.batch_id, x.match_key) c ON c.batch = v.batch AND c.match_key = v.match_key
+UNION ALL
+SELECT v.study, v.name, v.trial, v.batch, v.granularity, v.modules, v.method, v.num_layers, v.is_control, v.label,
+    v.peak_allocated, v.peak_allocated_rank, v.peak_allocated_stage, v.peak_reserved, v.step_ms, v.tflops_per_gpu,
+    CASE WHEN v.label = 'pass' THEN v.trial END, CASE WHEN v.label = 'pass' THEN v.peak_allocated END,
+    CASE WHEN v.label = 'pass' THEN v.step_ms END,
+    CASE WHEN v.label = 'pass' THEN v.peak_allocated - v.peak_allocated END,
+    CASE WHEN v.label = 'pass' THEN v.step_ms - v.step_ms END, v.match_key
+FROM v_trials v WHERE v.is_control
 """
 
 VIEWS = (
-    View("v_trials", "one trial of one study, with the attempt that decides", _TRIALS),
+    View(
+        "v_trials",
+        "one trial of one study, with the attempt that decides; a control's step_ms is the median of its passing runs "
+        "in the study, as in `compare`",
+        _TRIALS,
+    ),
     View("v_attempts", "one execution of a trial", _ATTEMPTS),
     View("v_ranks", "one rank of one attempt", _RANKS),
     View("v_stage_memory", "one stage of one rank: bytes over the whole run, and to the window's end", _STAGE_MEMORY),
     View("v_iterations", "one iteration of one rank", _ITERATIONS),
-    View("v_compare", "one trial with the passing control of its own job and match key, and both deltas", _COMPARE),
+    View(
+        "v_compare",
+        "one trial with the mean of the passing controls of its own job and match key, as in `compare`, and both "
+        "deltas; a control beside itself",
+        _COMPARE,
+    ),
 )
 
 

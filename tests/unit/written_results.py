@@ -14,8 +14,10 @@ from orchestrator.vocabulary import Stage
 RANKS = 2
 
 
-def write_study(results: Path, study: str, modules: list[list[str]], *, batch: str, started: float = 1000.0) -> None:
-    """A batch in which every candidate passed; the first is usually the control."""
+def write_study(
+    results: Path, study: str, modules: list[list[str]], *, batch: str, started: float = 1000.0, slower_ms: float = 0.0
+) -> None:
+    """A batch in which every candidate passed, every step slower by so much; the first is usually the control."""
     layout.make_private_dir(results)
     folder = layout.batch_dir(results, batch)
     layout.make_private_dir(folder)
@@ -25,7 +27,7 @@ def write_study(results: Path, study: str, modules: list[list[str]], *, batch: s
         Batch(batch, study, started, str(results), trials=trials, launcher={"kind": "local"}),
     )
     for number, trial in enumerate(trials):
-        _write_attempt(results, trial, study, batch, started + number)
+        _write_attempt(results, trial, study, batch, started + number, slower_ms)
 
 
 def _batch_trial(labels: list[str]) -> BatchTrial:
@@ -53,7 +55,7 @@ def _config(labels: list[str]) -> dict[str, Any]:
     }
 
 
-def _write_attempt(results: Path, trial: BatchTrial, study: str, batch: str, started: float) -> None:
+def _write_attempt(results: Path, trial: BatchTrial, study: str, batch: str, started: float, slower_ms: float) -> None:
     run_dir = layout.new_attempt_dir(results, trial.trial)
     spec = TrialSpec(
         trial=trial.trial,
@@ -85,10 +87,10 @@ def _write_attempt(results: Path, trial: BatchTrial, study: str, batch: str, sta
         ),
     )
     for rank in range(RANKS):
-        write_json(layout.rank_file(run_dir, rank), _rank(spec, rank, started))
+        write_json(layout.rank_file(run_dir, rank), _rank(spec, rank, started, slower_ms))
 
 
-def _rank(spec: TrialSpec, rank: int, started: float) -> RankRecord:
+def _rank(spec: TrialSpec, rank: int, started: float, slower_ms: float) -> RankRecord:
     labels = spec.config["recompute_modules"]
     peak = 1_000_000 - 100_000 * len(labels) + rank
     stages = [
@@ -111,7 +113,9 @@ def _rank(spec: TrialSpec, rank: int, started: float) -> RankRecord:
         device=Device("cpu", "x86"),
         stages=stages,
         iterations=[
-            IterationRecord(n, 10.0 + len(labels) + n / 100, loss=4.0 - n, peak_allocated=peak, stages=stages)
+            IterationRecord(
+                n, 10.0 + slower_ms + len(labels) + n / 100, loss=4.0 - n, peak_allocated=peak, stages=stages
+            )
             for n in (1, 2, 3)
         ],
         optimizer_state=True,
