@@ -226,7 +226,7 @@ def _show_ledger(args: argparse.Namespace) -> int:
     from orchestrator.analysis.stored import trial_rows
     from orchestrator.cli.storage import answer, locate
     from orchestrator.plan.predictions import read_predictions
-    from orchestrator.predict.past import errors_of, summarise
+    from orchestrator.predict.past import errors_of, overall, summarise
     from orchestrator.report.predict_ledger import ledger_as_json, print_errors, print_summary
 
     folder = locate(args).results_dir
@@ -245,7 +245,7 @@ def _show_ledger(args: argparse.Namespace) -> int:
         print(json.dumps(ledger_as_json(errors, summaries, waiting), indent=1, allow_nan=False))
         return 0
     print_errors(errors, sys.stdout)
-    print_summary(summaries, sys.stdout)
+    print_summary(overall(errors), sys.stdout)
     if waiting:
         print(f"{waiting} predicted trials have not been measured")
     return 0

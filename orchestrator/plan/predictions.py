@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import __version__
-from orchestrator.plan.candidate import group
+from orchestrator.plan.candidate import group, trainer_of
 from orchestrator.predict.memory import predict_memory
 from orchestrator.predict.past import Made, made_of
 from orchestrator.predict.problem import CannotPredictError
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from orchestrator.plan.plan import Plan
 
 FOLDER = "predictions"
-FOLLOWS = f"orchestrator {__version__}, Megatron Core 0.16.1, Transformer Engine 2.11"
-"""What a prediction of this release follows."""
+FOLLOWS = f"orchestrator {__version__}, Megatron Core 0.16.1"
+"""What a prediction of this release follows; where GPUs are used, Transformer Engine too."""
+ENGINE = "Transformer Engine 2.11"
 
 
 def predict_trial(
@@ -41,7 +42,7 @@ def predict_trial(
         name=name,
         model=str(group(request, "model").get("name") or "unnamed"),
         labels=labels_of(request),
-        revision=FOLLOWS,
+        revision=f"{FOLLOWS}, {ENGINE}" if trainer_of(request) == "bridge" else FOLLOWS,
         made_at=time.time(),
         assumed=reading.assumed,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean
 
 from orchestrator.predict.memory import Prediction
@@ -17,7 +17,8 @@ WHOLE = "all stages"
 
 @dataclass(frozen=True)
 class Made:
-    """One prediction as it is kept. Sizes are bytes of the hottest rank."""
+    """One prediction as it is kept, bytes: the largest peak is the hottest rank's, each stage's is of the rank that is
+    the hottest in it."""
 
     trial: str
     name: str
@@ -32,12 +33,13 @@ class Made:
     high: int
     stages: dict[str, int] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
-    schema: int = 1
+    schema: int = 2
+    """1: stages were those of the rank with the largest peak, which another rank may exceed in a stage."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a trial measured: peaks by stage, bytes, and its largest."""
+    """What a trial measured: peaks by stage, bytes, each of the rank that is the hottest in it, and its largest."""
 
     trial: str
     peak: int | None
@@ -93,18 +95,19 @@ def made_of(
     assumed: Sequence[str] = (),
 ) -> Made:
     """A prediction as it is kept."""
-    rank = prediction.hottest
     stages: dict[str, int] = {}
-    for peaks in (rank.first, rank.steady):
-        for stage, size in peaks.items():
-            stages[str(stage)] = max(size, stages.get(str(stage), 0))
+    for rank in prediction.ranks:
+        for peaks in (rank.first, rank.steady):
+            for stage, size in peaks.items():
+                stages[str(stage)] = max(size, stages.get(str(stage), 0))
     return Made(
         trial, name, model, labels, revision, made_at, spread.expected, spread.low, spread.high, stages, tuple(assumed)
     )
 
 
 def errors_of(made: Iterable[Made], outcomes: Iterable[Outcome]) -> list[Error]:
-    """Every prediction against its trial's measurement: the largest peak, and each stage that both have."""
+    """Every prediction against its trial's measurement: the largest peak, and each stage that both have, the hottest
+    rank in it against the hottest. Predictions that an earlier release kept are held against the largest peak alone."""
     by_trial = {outcome.trial: outcome for outcome in outcomes}
     found = []
     for one in made:
@@ -113,6 +116,8 @@ def errors_of(made: Iterable[Made], outcomes: Iterable[Outcome]) -> list[Error]:
             continue
         if outcome.peak:
             found.append(Error(one, WHOLE, one.peak, outcome.peak))
+        if one.schema < Made.schema:
+            continue
         for stage in sorted(one.stages.keys() & outcome.stages.keys(), key=_position):
             if outcome.stages[stage]:
                 found.append(Error(one, stage, one.stages[stage], outcome.stages[stage]))
@@ -140,6 +145,12 @@ def summarise(errors: Iterable[Error]) -> list[Summary]:
             )
         )
     return sorted(found, key=lambda one: (-abs(one.mean_share), one.model, one.stage, one.labels, one.revision))
+
+
+def overall(errors: Iterable[Error]) -> list[Summary]:
+    """Errors by model, stage and revision, whatever was recomputed; stages in their order."""
+    together = [replace(error, made=replace(error.made, labels="all")) for error in errors]
+    return sorted(summarise(together), key=lambda one: (one.model, one.revision, _position(one.stage)))
 
 
 def _position(stage: str) -> int:

@@ -37,11 +37,10 @@ def print_errors(errors: Sequence[Error], stream: TextIO) -> None:
 
 
 def print_summary(summaries: Sequence[Summary], stream: TextIO) -> None:
-    """Errors by model, stage, labels and revision."""
+    """Errors by model, stage and revision; `--json` has them by labels too."""
     columns = (
         Column("model"),
         Column("stage"),
-        Column("recomputes", wrap=True),
         Column("trials", right=True),
         Column("mean error", right=True),
         Column("worst", right=True),
@@ -51,7 +50,6 @@ def print_summary(summaries: Sequence[Summary], stream: TextIO) -> None:
         (
             plain(one.model),
             one.stage,
-            plain(one.labels),
             str(one.count),
             f"{one.mean_share:+.2%}",
             f"{one.worst_share:+.2%}",
@@ -59,7 +57,7 @@ def print_summary(summaries: Sequence[Summary], stream: TextIO) -> None:
         )
         for one in summaries
     )
-    print_table(Table("Error by model, stage, labels and revision", columns, rows), stream)
+    print_table(Table("Error by model, stage and revision (by labels too: --json)", columns, rows), stream)
 
 
 def ledger_as_json(errors: Sequence[Error], summaries: Sequence[Summary], waiting: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,8 +16,10 @@ from orchestrator.plan.plan import Plan
 from orchestrator.plan.predictions import FOLDER, keep_predictions, predict_trial, read_predictions
 from orchestrator.predict import build, layer_kinds
 from orchestrator.predict.fields import READ, only_read
-from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, summarise
-from orchestrator.predict.read import read_effective
+from orchestrator.predict.memory import predict_memory
+from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, overall, summarise
+from orchestrator.predict.read import read_effective, read_job
+from orchestrator.vocabulary import Stage
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -49,6 +52,44 @@ def test_errors_are_summed_up_by_model_stage_labels_and_revision() -> None:
     (summary,) = summarise(errors)
     assert (summary.count, summary.inside) == (2, 1)
     assert (summary.mean_share, summary.worst_share) == (pytest.approx(0.05), pytest.approx(0.1))
+
+
+def test_each_stage_is_held_against_the_rank_that_is_the_hottest_in_it() -> None:
+    """A last stage has the larger model, a first one the larger peak: each stage has its own hottest rank."""
+    pipeline = compose(["recompute=control", "parallelism.pp=2", "parallelism.world_size=2"])
+    prediction = predict_memory(read_job(pipeline).job)
+    kept = predict_trial("one", "[]", pipeline)
+    assert kept is not None
+    ranks = prediction.ranks
+    assert len(ranks) == 2
+    for stage in ranks[0].first:
+        highest = max(peaks.get(stage, 0) for rank in ranks for peaks in (rank.first, rank.steady))
+        assert kept.stages[str(stage)] == highest
+    assert kept.stages["model_build"] > prediction.hottest.first[Stage.MODEL_BUILD]
+
+
+def test_stages_that_an_earlier_release_kept_are_of_one_rank_and_not_compared() -> None:
+    old = replace(made("a", 100, forward=80), schema=1)
+    assert [error.stage for error in errors_of([old], [Outcome("a", 125, {"forward": 100})])] == [WHOLE]
+
+
+def test_a_person_reads_errors_of_all_labels_together() -> None:
+    errors = errors_of(
+        [replace(made("a", 100), labels="[]"), replace(made("b", 110), labels="[moe]")],
+        [Outcome("a", 100), Outcome("b", 100)],
+    )
+    assert len(summarise(errors)) == 2
+    (together,) = overall(errors)
+    assert (together.count, together.worst_share) == (2, pytest.approx(0.1))
+
+
+def test_only_what_uses_gpus_follows_transformer_engine() -> None:
+    cpu = predict_trial("one", "[]", compose(["recompute=control"]))
+    cuda = predict_trial("one", "[]", compose(["study=moonlight_16l_1gpu", "study.candidates=[]", "recompute=control"]))
+    assert cpu is not None
+    assert cuda is not None
+    assert "Transformer Engine" not in cpu.revision
+    assert "Transformer Engine" in cuda.revision
 
 
 def test_a_prediction_stays_what_it_was_before_the_run(tmp_path: Path) -> None:
