@@ -26,6 +26,8 @@ class Delta:
     band: NoiseBand | None = None
     other_nodes: bool = False
     """The control ran in another job, so perhaps on other nodes."""
+    other_hosts: bool = False
+    """It did run on other nodes."""
 
     @property
     def measurable(self) -> bool:
@@ -164,7 +166,7 @@ def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:
 def _with_deltas(lines: list[Line]) -> list[Line]:
     controls = [row for line in lines if line.is_control for row in line.runs if row.passed]
     with_control = [line if line.is_control else _against(line, controls) for line in lines]
-    drift = noise.drift([row.step_ms for row in controls if row.step_ms is not None])
+    drift = noise.drift(control_passes(controls))
     return [replace(line, one_label=_one_label(line, with_control, drift)) for line in with_control]
 
 
@@ -177,9 +179,17 @@ def _against(line: Line, controls: Sequence[Row]) -> Line:
     return replace(
         line,
         peak_delta=_delta(pairs, _peak_of, _no_scatter),
-        time_delta=_delta(pairs, _time_of, _window_scatter),
+        time_delta=_delta(pairs, _time_of, _window_scatter, passes=control_passes(controls)),
         loss_difference=max(losses, default=None),
     )
+
+
+def control_passes(controls: Sequence[Row]) -> list[float]:
+    """Every known step time of these controls, also of their passes in other studies' jobs."""
+    elsewhere = {row.trial: row.other_passes_ms for row in controls}
+    return [row.step_ms for row in controls if row.step_ms is not None] + [
+        step_ms for times in elsewhere.values() for step_ms in times
+    ]
 
 
 def _own_controls(row: Row, controls: Sequence[Row]) -> tuple[list[Row], bool]:
@@ -193,8 +203,9 @@ def _delta(
     value_of: Callable[[Row], float | None],
     scatter_of: Callable[[Row], float | None],
     drift: float | None = None,
+    passes: Sequence[float] = (),
 ) -> Delta | None:
-    deltas, control_scatters, control_runs, other_nodes = [], [], set(), False
+    deltas, control_scatters, control_runs, other_nodes, other_hosts = [], [], set(), False, False
     drifts = [drift]
     for row, controls, elsewhere in pairs:
         value = value_of(row)
@@ -206,6 +217,7 @@ def _delta(
         control_scatters += [scatter for control in controls if (scatter := scatter_of(control)) is not None]
         control_runs |= {id(control) for control in controls}
         other_nodes |= elsewhere
+        other_hosts |= elsewhere and _hosts_differ(row, controls)
     if not deltas:
         return None
     own = [scatter for row, _, _ in pairs if (scatter := scatter_of(row)) is not None]
@@ -214,8 +226,14 @@ def _delta(
         own_scatter=statistics.median(own) if own else None,
         control_scatter=statistics.median(control_scatters) if control_scatters and len(control_runs) == 1 else None,
         drifts=drifts,
+        passes=passes,
     )
-    return Delta(statistics.median(deltas), band, other_nodes)
+    return Delta(statistics.median(deltas), band, other_nodes, other_hosts)
+
+
+def _hosts_differ(row: Row, controls: Sequence[Row]) -> bool:
+    """Whether a control is known to have run on other nodes than the row."""
+    return bool(row.hosts) and any(control.hosts and {*control.hosts} != {*row.hosts} for control in controls)
 
 
 def _one_label(line: Line, lines: Sequence[Line], drift: float | None) -> tuple[OneLabel, ...]:

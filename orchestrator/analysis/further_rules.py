@@ -10,6 +10,7 @@ from orchestrator.analysis.failure_rules import GRAPH_WORDS
 from orchestrator.analysis.floor import floor_of, instead, seen
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
+from orchestrator.analysis.too_fast import too_fast
 from orchestrator.select.lever import ACTIVATION_STAGES, OPTIMIZER_STAGES, STATE_STAGES
 from orchestrator.vocabulary.units import format_bytes
 
@@ -143,6 +144,14 @@ def _numerics(subject: Subject) -> Seen | None:
     )
 
 
+def _too_fast(subject: Subject) -> Seen | None:
+    said = too_fast(subject.group, subject.line)
+    if not said:
+        return None
+    step = Step("Repeat it beside its control.", subject.again("study.repeats=3"))
+    return Seen(said, "noise that one run does not show, or a control that something else slowed", (step,))
+
+
 def _no_control(subject: Subject) -> Seen | None:
     first = subject.group.lines[0] is subject.line
     if not first or subject.group.control is not None or subject.row.origin == ORIGIN_PUBLISHED:
@@ -167,5 +176,6 @@ FURTHER_RULES = (
     Rule("settings-replaced", "Megatron-Bridge issues 3518 and 6003", _lost_override),
     Rule("passes-sometimes", "Megatron-Bridge issues 1512 and 3107", _intermittent),
     Rule("losses-differ", "guide, Measurement Contract", _numerics),
+    Rule("faster-than-control", "guide, Measurement Contract", _too_fast),
     Rule("no-control", "guide, Measurement Contract", _no_control),
 )

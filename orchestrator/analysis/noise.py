@@ -26,7 +26,9 @@ class NoiseBand:
     control: float
     """From the control's window, where the repeats do not show it already."""
     drift: float | None
-    """How far the job's two controls lay apart; None where the job had only one."""
+    """How far the job's two controls lay apart, or all known passes of the control where the job had only one."""
+    passes: int = 0
+    """Passes of the control, in any job, that `drift` is over where the job had only one; 0 where it is the job's."""
 
     def holds(self, delta: float) -> bool:
         """Whether a delta is no larger than the band."""
@@ -48,16 +50,23 @@ def drift(controls: Sequence[float]) -> float | None:
 
 
 def band(
-    deltas: Sequence[float], own_scatter: float | None, control_scatter: float | None, drifts: Sequence[float | None]
+    deltas: Sequence[float],
+    own_scatter: float | None,
+    control_scatter: float | None,
+    drifts: Sequence[float | None],
+    passes: Sequence[float] = (),
 ) -> NoiseBand | None:
     """The band of a median delta; None where nothing is known of any scatter.
 
     `deltas` are the repeats' own deltas, each against its job's control, so that their spread holds what differs
     between runs and jobs. `control_scatter` is None where several runs of the control show it already.
+    `passes` are all known step times of the control: they stand in where one run against one control is all there is.
     Contributions are independent and add in quadrature; the largest drift of the jobs counts.
     """
     known_drifts = [value for value in drifts if value is not None]
     worst_drift = max(known_drifts) if known_drifts else None
+    stand_in = drift(passes) if worst_drift is None and len(deltas) < 2 else None
+    worst_drift = worst_drift if stand_in is None else stand_in
     if len(deltas) < 2 and own_scatter is None and control_scatter is None and worst_drift is None:
         return None
     own = spread_of_median(deltas) if len(deltas) >= 2 else own_scatter or 0.0
@@ -69,4 +78,5 @@ def band(
         own=own,
         control=control,
         drift=worst_drift,
+        passes=0 if stand_in is None else len(passes),
     )

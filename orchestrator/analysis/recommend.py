@@ -9,6 +9,7 @@ from orchestrator.analysis.comparison import Comparison, Group, Line
 from orchestrator.analysis.floor import floor_verdict
 from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED
+from orchestrator.analysis.too_fast import too_fast
 from orchestrator.select.lever import OPTIMIZER_BOUND, OPTIMIZER_STAGES, Measured, StageUse, Verdict, verdicts
 from orchestrator.select.pick import Loss, Objective, Option, Pick, pick
 from orchestrator.vocabulary.units import format_bytes
@@ -108,6 +109,7 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         warnings=(
             *([over] if over else []),
             *answer.warnings,
+            *([fast] if chosen is not None and (fast := too_fast(group, chosen)) else []),
             *_warnings(group, chosen),
             *said,
             *([alike.text] if alike else []),

@@ -84,6 +84,11 @@ class Row:
     step_scatter_ms: float | None = None
     """Standard deviation of those iterations."""
     tflops_per_gpu: float | None = None
+    other_passes_ms: tuple[float, ...] = ()
+    """Of a control: step times of its passes in other studies' jobs. They are no runs of this one's, and tell how far
+    the control's time moves by itself."""
+    hosts: tuple[str, ...] = ()
+    """The nodes that it ran on; empty where that is not known."""
     losses: Mapping[int, float] = field(default_factory=dict)
     replays: int | None = None
     """Times a rank entered the replay stage, summed over ranks; None where it was not recorded."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.analysis.foreign import Reading, as_text
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
-from orchestrator.vocabulary import REJECTED, Stage
+from orchestrator.vocabulary import PASS, REJECTED, Stage
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping, Select
@@ -35,7 +35,7 @@ _COLUMNS = (
         "ranks_recorded",
     ),
     *("label", "cause", "stage", "rank", "iteration", "evidence", "notes"),
-    *("device_kind", "device_name", "device_capacity", "software_hash", "effective_hash"),
+    *("device_kind", "device_name", "device_capacity", "hosts", "match_key", "software_hash", "effective_hash"),
     *("peak_allocated", "peak_allocated_rank", "peak_allocated_stage", "peak_reserved", "stage_peaks"),
     *("step_ms", "step_ms_scatter", "tflops_per_gpu", "losses", "replays", "allocator_retries"),
 )
@@ -54,9 +54,14 @@ def study_rows(connection: Connection, study: str) -> list[Row]:
     ).all()
     names = {entry.trial_id: entry.name for entry in asked}
     study_id = asked[0].id if asked else None
-    attempts = _of_the_study(_attempts(connection, names), study_id)
+    every = _attempts(connection, names)
+    attempts = _of_the_study(every, study_id)
     attempts += _controls(connection, study_id, attempts)
-    rows = _rows(connection, attempts, names, study)
+    passes = _passes(every, attempts)
+    rows = [
+        replace(row, other_passes_ms=passes.get(row.trial, ())) if row.passed else row
+        for row in _rows(connection, attempts, names, study)
+    ]
     seen = {row.trial for row in rows}
     waiting = {entry.trial_id: entry for entry in asked if entry.trial_id not in seen}
     return rows + _without_attempt(connection, waiting, study)
@@ -92,6 +97,18 @@ def _of_the_study(attempts: Sequence[RowMapping], study: int | None) -> list[Row
     ]
     present = {attempt["trial_id"] for attempt in kept}
     return kept + [attempt for attempt in attempts if attempt["decides"] and attempt["trial_id"] not in present]
+
+
+def _passes(every: Sequence[RowMapping], kept: Sequence[RowMapping]) -> dict[str, tuple[float, ...]]:
+    """By trial, the step times of its passes that are not kept, of a match key that a kept pass of it has."""
+    known = {attempt["id"] for attempt in kept}
+    keys = {(attempt["trial_id"], attempt["match_key"]) for attempt in kept if attempt["label"] == PASS}
+    found: dict[str, tuple[float, ...]] = {}
+    for attempt in every:
+        alike = (attempt["trial_id"], attempt["match_key"]) in keys and attempt["id"] not in known
+        if alike and attempt["label"] == PASS and isinstance(attempt["step_ms"], float):
+            found[attempt["trial_id"]] = (*found.get(attempt["trial_id"], ()), attempt["step_ms"])
+    return found
 
 
 def _controls(connection: Connection, study: int | None, attempts: Sequence[RowMapping]) -> list[RowMapping]:
@@ -186,6 +203,7 @@ def _row(
         step_ms=read.number(found["step_ms"], "step_ms"),
         step_scatter_ms=read.number(found["step_ms_scatter"], "step_ms_scatter"),
         tflops_per_gpu=read.number(found["tflops_per_gpu"], "tflops_per_gpu"),
+        hosts=tuple(as_text(host) for host in read.listed(found["hosts"], "hosts")),
         losses=_losses(read.listed(found["losses"], "losses")),
         replays=read.whole(found["replays"], "replays"),
         allocator_retries=read.whole(found["allocator_retries"], "allocator_retries"),

@@ -163,7 +163,8 @@ def delta_text(delta: Delta | None) -> str:
     """`+3.85% (±0.40%)`; inside a known noise band the guide's words, and what was seen: `... (+0.20% ±0.40%)`."""
     if delta is None:
         return ABSENT
-    said, band, elsewhere = percent(delta.fraction), band_text(delta.band), ", other nodes" if delta.other_nodes else ""
+    said, band = percent(delta.fraction), band_text(delta.band)
+    elsewhere = ", other nodes" if delta.other_hosts else ", other job" if delta.other_nodes else ""
     if not delta.measurable:
         return f"{NO_EFFECT} ({f'{said} {band}'.rstrip()}){elsewhere}"
     return f"{said}{f' ({band})' if band else ''}{elsewhere}"
@@ -258,7 +259,13 @@ def _repeat_notes(group: Group) -> list[str]:
 def _noise_notes(group: Group) -> list[str]:
     bands = [line.time_delta.band for line in group.lines if line.time_delta and line.time_delta.band]
     notes = [_band_note(bands)] if bands else []
-    drifts = [band.drift for band in bands if band.drift is not None]
+    drifts = [band.drift for band in bands if band.drift is not None and not band.passes]
+    scattered = max((band for band in bands if band.passes), key=lambda band: band.drift or 0.0, default=None)
+    if scattered is not None:
+        notes.append(
+            f"control scatter: {scattered.passes} passes of the control, in any job, lay up to "
+            f"{scattered.drift or 0.0:.2%} apart in step time."
+        )
     if drifts:
         notes.append(f"control drift: a job's first and last control lay up to {max(drifts):.2%} apart in step time.")
     return notes
@@ -270,7 +277,8 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
     parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
     parts += ["the standard deviation of a single run's own window"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
-    parts += ["the control drift"] if any(band.drift is not None for band in bands) else []
+    parts += ["the control drift"] if any(band.drift is not None and not band.passes for band in bands) else []
+    parts += ["the control scatter"] if any(band.passes for band in bands) else []
     said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]
     more = " Repeats would tell more." if window else ""
     return f"noise band (the ± beside a time, as a share of the control's): {said}.{more}"
@@ -331,6 +339,7 @@ def _delta_json(delta: Delta | None) -> dict[str, Any] | None:
         "fraction": delta.fraction,
         "measurable": delta.measurable,
         "other_nodes": delta.other_nodes,
+        "other_hosts": delta.other_hosts,
         "noise_band": _band_json(delta.band),
     }
 

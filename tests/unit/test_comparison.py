@@ -188,3 +188,19 @@ def test_very_many_differences_are_cut_short_and_counted():
     assert len(found) == 21
     assert found[-1].startswith("and 10 more fields")
     assert max(map(len, found)) < 100
+
+
+def test_where_a_job_had_one_control_all_known_passes_of_it_tell_the_noise():
+    control = row(role="control-first", step_ms=100.0, other_passes_ms=(150.0,))
+    found = lines([control, row(["core_attn"], step_ms=80.0)])["core_attn"]
+    assert not found.time_delta.measurable
+    assert found.time_delta.band.drift == pytest.approx(0.4)
+    (group,) = compare([control, row(["core_attn"], step_ms=80.0)]).groups
+    assert any("2 passes of the control, in any job, lay up to 40.00% apart" in note for note in footnotes(group))
+
+
+def test_a_control_of_another_job_is_called_so_and_other_nodes_only_where_hosts_differ():
+    rows = [row(batch="job-1", hosts=("a",)), row(["moe"], batch="job-2", step_ms=110.0, hosts=("a",))]
+    assert delta_text(lines(rows)["moe"].time_delta).endswith(", other job")
+    rows[1] = row(["moe"], batch="job-2", step_ms=110.0, hosts=("b",))
+    assert delta_text(lines(rows)["moe"].time_delta).endswith(", other nodes")

@@ -52,3 +52,13 @@ def test_v_compare_holds_a_candidate_against_its_own_jobs_control_and_a_control_
         "mlp": (pytest.approx(10.025), pytest.approx(1.0)),
         "moe": (pytest.approx(14.025), pytest.approx(1.0)),
     }
+
+
+def test_a_controls_passes_in_other_studies_tell_the_noise_and_are_no_runs_of_this_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (group,) = told(capsys, "compare", "second")["groups"]
+    found = {row["modules"]: row for row in group["rows"]}
+    assert len(found["[]"]["trials"]) == 1
+    band = found["moe_act"]["time_delta"]["noise_band"]
+    assert (band["passes"], band["drift"]) == (3, pytest.approx(20.0 / (54.075 / 3)))

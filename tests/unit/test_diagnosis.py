@@ -135,7 +135,7 @@ def test_a_label_that_was_never_replayed_had_no_effect():
 
 def test_a_label_that_changes_neither_peak_nor_time_is_reported():
     (finding,) = of("label-without-effect", [model([]), model(["layernorm"], replays=8, step_ms=100.1)])
-    assert "neither the peak (+0.00%) nor the step time (+0.10% inside the noise of ±0.71%)" in finding.symptom
+    assert "neither the peak (+0.00%) nor the step time (+0.10% inside the noise band of ±0.71%)" in finding.symptom
 
 
 def test_full_recompute_that_graphs_refuse_offers_both_ways_out():
@@ -278,7 +278,7 @@ def test_one_finding_names_every_candidate_whose_reserved_memory_is_above_its_al
 def test_what_the_comparison_calls_noise_no_rule_calls_a_change():
     rows = [model([], step_ms=100.0, step_scatter_ms=9.0), model(["core_attn"], step_ms=108.7, step_scatter_ms=9.0)]
     (finding,) = of("core-attn-little-effect", rows)
-    assert "the step time by no measurable amount (+8.70% inside the noise of ±" in finding.symptom
+    assert "the step time by no measurable amount (+8.70% inside the noise band of ±" in finding.symptom
 
 
 def test_the_same_stage_an_iteration_later_is_no_later_stage():
@@ -288,3 +288,10 @@ def test_the_same_stage_an_iteration_later_is_no_later_stage():
     ]
     (finding,) = of("farther-but-still-oom", rows)
     assert finding.cause == "the same stage (backward) still does not fit, 1 iteration later"
+
+
+def test_a_candidate_faster_than_its_control_is_told_to_be_repeated():
+    (finding,) = of("faster-than-control", [model([]), model(["moe"], step_ms=68.0)])
+    assert "faster than recomputing nothing" in finding.symptom
+    assert "study.repeats=3" in finding.steps[0].command
+    assert not of("faster-than-control", [model([]), model(["moe"], step_ms=99.8)])

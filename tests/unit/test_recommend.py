@@ -92,3 +92,11 @@ def test_recommend_says_first_that_what_is_reserved_does_not_fit() -> None:
         "Only allocated memory fits: the allocator reserved 90.000 GB, 22.000 GB over the limit" in answer.warnings[0]
     )
     assert recommend(compare(rows), target=95 * GB)[0].reserved_over == ""
+
+
+def test_recommend_doubts_a_choice_that_is_faster_than_recomputing_nothing() -> None:
+    rows = [row([], step_ms=100.0, step_scatter_ms=0.1), row(["mlp"], step_ms=68.0, step_scatter_ms=0.1)]
+    (answer,) = recommend(compare(rows), target=10**12)
+    assert any("mlp is 32.00% faster than recomputing nothing: recompute cannot" in text for text in answer.warnings)
+    rows[0] = row([], step_ms=100.0, step_scatter_ms=0.1, allocator_retries=4)
+    assert "faster than" not in " ".join(recommend(compare(rows), target=10**12)[0].warnings)
