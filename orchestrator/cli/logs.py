@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
         help="what a rank printed: the first that failed, or the one you name; -f follows",
         description="Prints a rank's log: of the newest attempt, and of the rank that failed first, or rank 0.",
     )
-    parser.add_argument("trial", metavar="TRIAL", help="an id or name, or the beginning of one")
+    parser.add_argument("trial", metavar="TRIAL", help="an id, STUDY/NAME or name, or the beginning of one")
     parser.add_argument("--rank", type=int, metavar="N", help="this rank")
     parser.add_argument("--attempt", metavar="NNN", help="this attempt, for example 001")
     parser.add_argument("--lines", "-n", type=int, metavar="N", help="only the last N lines")

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import Answering, add_results_flag, answer
 from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
-from orchestrator.report.text import plain
+from orchestrator.report.text import counted, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from orchestrator.records.spec import Batch
     from orchestrator.store.overview import TrialLine
 
 
@@ -25,7 +28,7 @@ def add_parser(subparsers: Any) -> None:
         "ones that have a result. Without --label and --state: those of a study that have no result, or the one trial "
         "that is named. Nodes on which a trial failed are avoided.",
     )
-    parser.add_argument("what", metavar="TRIAL|STUDY", help="an id or name, or the beginning of one")
+    parser.add_argument("what", metavar="TRIAL|STUDY", help="an id, STUDY/NAME or name, or the beginning of one")
     parser.add_argument("--label", action="append", default=[], metavar="LABEL", help="those with this label")
     parser.add_argument("--state", action="append", default=[], metavar="STATE", help="those in this state")
     add_results_flag(parser)
@@ -49,17 +52,51 @@ def run(given: argparse.Namespace) -> int:
     if not made:
         raise NothingQualifies("None of these trials can be run again from here: they run now, or no batch had them.")
     started = sorted({trial.trial for batch in made for trial in batch.trials if trial.trial in set(trials)})
+    controls = _controls(made, started)
     if given.json:
         print(
-            json.dumps({"trials": started, "batches": [batch.batch for batch in made], "refused": refusals}, indent=2)
+            json.dumps(
+                {
+                    "trials": started,
+                    "controls": controls,
+                    "batches": [batch.batch for batch in made],
+                    "refused": refusals,
+                },
+                indent=2,
+            )
         )
     else:
-        print(f"{len(started)} trials run again, in batch {', '.join(batch.batch for batch in made)}")
+        for line in _lines(made, started, controls, len(trials)):
+            print(line)
     for refusal in refusals:
         print(f"refused: {' '.join(refusal.split())}", file=sys.stderr)
     if len(refusals) == len(made):
         raise EnvironmentFailure("sbatch refused every job: see above.")
     return 0
+
+
+def _controls(made: Sequence[Batch], asked: Collection[str]) -> list[str]:
+    """The names of the runs that batches have beside what was asked for, one a run."""
+    left = Counter(asked)
+    found = []
+    for trial in (trial for batch in made for trial in batch.trials):
+        if left[trial.trial]:
+            left[trial.trial] -= 1
+        else:
+            found.append(trial.name)
+    return found
+
+
+def _lines(made: Sequence[Batch], started: Sequence[str], controls: Sequence[str], asked: int) -> list[str]:
+    verb = "runs" if len(started) == 1 else "run"
+    lines = [f"{counted(len(started), 'trial')} {verb} again, in batch {', '.join(batch.batch for batch in made)}"]
+    if controls:
+        names = ", ".join(plain(name) for name in dict.fromkeys(controls))
+        runs = f"{counted(len(controls), 'run')} of {'a control' if len(controls) == 1 else 'controls'}"
+        lines.append(f"with {runs} ({names}), whatever came of it before: trials are held against one of their own job")
+    if asked > len(started):
+        lines.append(f"{asked - len(started)} more of those asked for: running already, or in no batch of this folder")
+    return [*lines, "`watch` shows how they do, `compare` what came of them"]
 
 
 def _chosen(answering: Answering, given: argparse.Namespace) -> list[str]:

@@ -103,13 +103,18 @@ def running_lines(trials: Sequence[RunningTrial], now: float) -> list[str]:
 def waiting_lines(trials: Sequence[WaitingTrial]) -> list[str]:
     """The trials that come, the first few by name."""
     lines = []
-    for state, meaning in (
-        (PENDING, "wait in a job"),
-        (UNFINISHED, "were cut short: the same command runs them again"),
-        (PLANNED, "are in no job: the same command runs them"),
+    for state, one, several in (
+        (PENDING, "waits in a job", "wait in a job"),
+        (
+            UNFINISHED,
+            "was cut short: the same command runs it again",
+            "were cut short: the same command runs them again",
+        ),
+        (PLANNED, "is in no job: the same command runs it", "are in no job: the same command runs them"),
     ):
         names = [plain(trial.name) for trial in trials if trial.state == state]
         if names:
+            meaning = one if len(names) == 1 else several
             more = f" and {len(names) - _WAITING_SHOWN} more" if len(names) > _WAITING_SHOWN else ""
             lines.append(f"{state}  {len(names)} {meaning}: {', '.join(names[:_WAITING_SHOWN])}{more}")
     return lines

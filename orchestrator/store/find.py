@@ -22,7 +22,8 @@ class Found:
 
 
 def find(connection: Connection, word: str) -> Found:
-    """The study or trial that `word` names: a study's name, a trial's id, a trial's name, or the beginning of one.
+    """The study or trial that `word` names: a study's name, a trial's id, a trial's name, or the beginning of one;
+    also STUDY/NAME, for a trial's name that other studies have as well.
 
     Raises:
         UsageError: nothing, or more than one thing, is called so; with the nearest names.
@@ -35,6 +36,10 @@ def find(connection: Connection, word: str) -> Found:
     studies = [] if exact or not word else list(connection.execute(starts).scalars())
     if len(trials) + len(studies) == 1:
         return Found("trial", next(iter(trials))) if trials else Found("study", studies[0])
+    if not trials and not studies:
+        trials = _in_study(connection, word)
+        if len(trials) == 1:
+            return Found("trial", next(iter(trials)))
     if trials or studies:
         raise UsageError(f"{word!r} is not clear: it may be {listed([*studies, *map(_spelt, trials.items())])}")
     raise UsageError(f"Nothing is called {word!r}; {_nearest(connection, word)}")
@@ -50,6 +55,24 @@ def _trials(connection: Connection, word: str, *, whole: bool) -> dict[str, str]
             or_(Trial.id.startswith(word, autoescape=True), StudyTrial.name.startswith(word, autoescape=True))
         )
     return {row.id: row.name or "" for row in connection.execute(query.order_by(Trial.id))}
+
+
+def _in_study(connection: Connection, word: str) -> dict[str, str]:
+    """Trials that STUDY/NAME may mean, by id, with a name: of that name, else of one that begins so."""
+    study, slash, name = word.partition("/")
+    if not slash or not name:
+        return {}
+    query = (
+        select(StudyTrial.trial_id, StudyTrial.name)
+        .join(Study, Study.id == StudyTrial.study_id)
+        .where(Study.name == study)
+        .order_by(StudyTrial.trial_id)
+    )
+    for matching in (StudyTrial.name == name, StudyTrial.name.startswith(name, autoescape=True)):
+        found = {row.trial_id: row.name for row in connection.execute(query.where(matching))}
+        if found:
+            return found
+    return {}
 
 
 def _spelt(trial: tuple[str, str]) -> str:

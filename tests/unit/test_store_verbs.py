@@ -86,6 +86,42 @@ def test_retry_of_nothing_says_what_there_is(demo: Path, words: list[str], capsy
     assert "the labels OOM-fwd (1), pass (2)" in said
 
 
+def test_retry_says_which_controls_come_along_and_what_to_do_next(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("orchestrator.dispatch.handover.hand_over_again", lambda *given: [])
+    assert main(["retry", "demo", "--label", "OOM-fwd"]) == 0
+    first, controls, after = capsys.readouterr().out.splitlines()
+    assert first.startswith("1 trial runs again, in batch ")
+    assert controls.startswith("with 1 run of a control (recompute_modules=[]), whatever came of it before")
+    assert "`watch`" in after
+    assert main(["retry", "demo", "--label", "pass", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["trials"], said["controls"]) == (["a" * 20, "c" * 20], [])
+
+
+@pytest.mark.parametrize(
+    "word", ["demo/recompute_modules=[core_attn]", "demo/recompute_modules=[c", "recompute_modules=[core_attn]"]
+)
+def test_a_trial_may_be_named_by_its_study_and_name(
+    demo: Path, word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("orchestrator.dispatch.handover.hand_over_again", lambda *given: [])
+    layout.rank_log(layout.runs_dir(demo) / ("b" * 20) / "001", 1).write_text("said")
+    assert main(["logs", word, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trial"] == "b" * 20
+    assert main(["retry", word, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] == ["b" * 20]
+
+
+def test_a_name_that_two_trials_of_a_study_have_is_answered_with_their_ids(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["logs", "demo/recompute_modules=["]) == 2
+    said = capsys.readouterr().err
+    assert all(letter * 20 in said for letter in "abc")
+
+
 def test_a_piped_watch_is_silent_while_nothing_but_the_clock_moves(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
