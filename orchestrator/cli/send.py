@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.storage import add_results_flag
+from orchestrator.cli.storage import RESULTS, add_results_flag, locate
 from orchestrator.config.errors import EnvironmentFailure, OrchestratorError, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--uri", metavar="URI", help="MLflow: where it tracks (default: MLFLOW_TRACKING_URI)")
     parser.add_argument("--project", metavar="NAME", help="W&B: the project (default: recompute-orchestrator)")
     parser.add_argument("--offline", action="store_true", help="W&B: into a folder, for `wandb sync`")
-    parser.add_argument("--dir", metavar="DIR", default=".", help="W&B: where its files go (default: here)")
+    parser.add_argument("--dir", metavar="DIR", help="W&B: where its files go (default: the results folder)")
     add_results_flag(parser)
 
 
@@ -65,4 +65,5 @@ def _sink(args: argparse.Namespace) -> Sink:
         return MlflowSink(args.uri)
     from orchestrator.report.sinks.wandb import WandbSink
 
-    return WandbSink(args.project, Path(args.dir), offline=args.offline)
+    folder = Path(args.dir) if args.dir else locate(args).results_dir or Path(RESULTS)
+    return WandbSink(args.project, folder, offline=args.offline)

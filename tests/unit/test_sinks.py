@@ -75,6 +75,14 @@ def test_a_tracker_that_fails_fails_only_this_command(results, tmp_path, capsys)
     assert main(["compare", "demo", "--results", results]) == 0
 
 
+def test_wandbs_files_are_kept_in_the_results_folder(results, tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["send", "demo", "--to", "wandb", "--offline", "--results", results]) == 0
+    assert len(list((Path(results) / "wandb").glob("offline-run-*/*.wandb"))) == 2
+    assert not list(Path.cwd().iterdir())
+
+
 @pytest.mark.parametrize(("tracker", "extra"), [("mlflow", "mlflow"), ("wandb", "wandb")])
 def test_a_tracker_that_is_not_installed_is_named_with_its_extra(results, capsys, monkeypatch, tracker, extra):
     for name in [name for name in sys.modules if name.split(".")[0] == tracker]:
