@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,7 +62,12 @@ def run(given: argparse.Namespace) -> int:
     with writable_store(asked) as store:
         collect(store, asked.results_dir)
         say(plan.study, decisions_of([batch_dir(asked.results_dir, batch) for batch in running.own]))
-        _show_comparison(store, plan, as_json=given.json, tried=search is not None)
+        if interrupted and not given.json:
+            _say_interrupted(store, plan)
+        else:
+            _show_comparison(store, plan, as_json=given.json, tried=search is not None)
+        if not interrupted:
+            _say_left_out(store, plan)
     if asked.request["study"]["sinks"]:
         from orchestrator.cli.trackers import send_on
 
@@ -177,6 +183,32 @@ def _show_submitted(asked: Asked, plan: Plan, running: Running, *, as_json: bool
     if refused and len(refused) == len(own):
         raise EnvironmentFailure(f"sbatch refused {'the job' if len(own) == 1 else 'every job'}: see above.")
     return 0
+
+
+def _say_left_out(store: Store, plan: Plan) -> None:
+    """Which trials another study's search, for which they waited, has left out."""
+    from orchestrator.report.text import plain
+    from orchestrator.store.plans import known_results
+
+    waited = {entry.trial: entry.name for entry in plan.known if entry.waits}
+    left = [name for trial, name in waited.items() if trial not in known_results(store, list(waited))] if waited else []
+    if left:
+        note(f"a search has left out {', '.join(map(plain, left))}: the same command runs that now")
+
+
+def _say_interrupted(store: Store, plan: Plan) -> None:
+    """How many of the plan's trials ended how: a table of what an interrupt left would mostly say what is missing."""
+    from orchestrator.analysis.stored import study_rows
+    from orchestrator.plan.plan import Status
+    from orchestrator.report.text import counted, plain
+
+    planned = {entry.trial for entry in plan.entries if entry.status not in (Status.REJECTED, Status.DUPLICATE)}
+    with store.reading() as connection:
+        labels = {row.trial: row.label for row in study_rows(connection, plan.study) if row.trial in planned}
+    counts = Counter(labels.get(trial) or "without an outcome" for trial in planned)
+    said = ", ".join(f"{count} {plain(label)}" for label, count in sorted(counts.items()))
+    print(f"interrupted: study {plain(plan.study)}, {counted(len(planned), 'trial')}: {said}")
+    print(f"`compare {plain(plan.study)}` shows what was measured")
 
 
 def _show_comparison(store: Store, plan: Plan, *, as_json: bool, tried: bool = False) -> None:

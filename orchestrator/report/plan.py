@@ -79,6 +79,10 @@ def detail_lines(plan: Plan) -> list[str]:
     known = [f"{plain(entry.name)} ({plain(entry.label or 'running')})" for entry in plan.known if not entry.waits]
     if known:
         lines.append(f"known already ({len(known)}): {_cut(known)}")
+    if known and not plan.new and all(entry.label for entry in plan.known):
+        lines.append(
+            "note: all of that has a result, so nothing runs: `retry` or another results_dir measures it again"
+        )
     waiting = [entry for entry in plan.known if entry.waits]
     if waiting:
         lines.append(

@@ -235,3 +235,11 @@ def test_what_a_search_may_leave_out_is_not_said_to_be_running() -> None:
         "waits for a search",
         "waits for a search",
     ]
+
+
+def test_where_all_is_known_the_plan_says_how_to_measure_again() -> None:
+    asked = [candidate("control", []), candidate("mlp", ["mlp"])]
+    known = dict.fromkeys(map(trial_id, asked), "pass")
+    said = "note: all of that has a result, so nothing runs: `retry` or another results_dir measures it again"
+    assert said in whole(make_plan("again", asked, known=known))
+    assert said not in whole(make_plan("again", asked, known={trial_id(asked[0]): "pass"}))
