@@ -24,7 +24,6 @@ INSIDE_MOE = frozenset({"moe_act", "shared_experts"})
 _EXPANDABLE = "expandable_segments:True"
 EXPANDABLE_SEGMENTS = f"trainer.environment.PYTORCH_CUDA_ALLOC_CONF={_EXPANDABLE}"
 GRAPH_WORDS = re.compile(r"cuda[ _-]?graph", re.IGNORECASE)
-_ATTENTION_WORDS = re.compile(r"softmax|dot_product_attention|core_attention", re.IGNORECASE)
 _OVERLAP_WORDS = re.compile(r"overlap", re.IGNORECASE)
 
 
@@ -34,7 +33,7 @@ def _core_attn_little_effect(subject: Subject) -> Seen | None:
         return None
     fused = subject.model.fused_attention
     cause = (
-        f"the attention is fused{'' if fused == 'fused' else f' ({fused})'}, which rematerialises its internals by itself"
+        f"the attention is fused ({fused}), which rematerialises its internals by itself"
         if fused
         else "fused attention rematerialises its internals by itself, or the peak is elsewhere"
     )
@@ -50,52 +49,31 @@ def _mla_oom(subject: Subject) -> Seen | None:
         return None
     if "mla_up_proj" in subject.labels or subject.row.stage in STATE_STAGES:
         return None
-    lists = [labels for labels in (["mla_up_proj"], ["core_attn", "mla_up_proj"]) if not subject.tried(labels)]
-    if lists:
-        action = "Test mla_up_proj; keep core_attn only if a matched run supports it."
-        step = Step(action + subject.passed, subject.commands.run(sweep=[[], *lists]))
-    else:
-        step = Step(f"mla_up_proj was tried already, with core_attn and without.{subject.passed}")
     return Seen(
         f"{outcome(subject.line)}, with core_attn recomputed on a multi-latent attention model",
         "the expanded Q, K and V projections hold the memory, not the attention core",
-        (step,),
-    )
-
-
-def _attention_oom(subject: Subject) -> Seen | None:
-    if not subject.is_oom or subject.row.stage in STATE_STAGES or subject.model.fused_attention:
-        return None
-    if subject.line.candidate.recompute.granularity != "selective" or "core_attn" in subject.labels:
-        return None
-    line = next((line for line in subject.row.evidence if _ATTENTION_WORDS.search(line)), None)
-    wider = sorted({*subject.labels, "core_attn"})
-    if line is None or subject.tried(wider):
-        return None
-    command = subject.commands.run(sweep=[[], wider])
-    return Seen(
-        f"{outcome(subject.line)}, in the attention: {line}",
-        "the attention is not fused, and its scores of every layer are kept for backward",
-        (Step(f"Test core_attn first, or a fused attention backend.{subject.passed}", command),),
+        (
+            Step(
+                "Test mla_up_proj; keep core_attn only if a matched run supports it.",
+                subject.commands.run(sweep=[[], ["mla_up_proj"], ["core_attn", "mla_up_proj"]]),
+            ),
+        ),
     )
 
 
 def _moe_stays_high(subject: Subject) -> Seen | None:
     if not (subject.is_oom and subject.model.moe) or subject.row.stage in STATE_STAGES:
         return None
-    if subject.line.candidate.recompute.granularity != "selective" or _attention_oom(subject):
+    if subject.line.candidate.recompute.granularity != "selective":
         return None
     tried = [label for label in LADDER if label in subject.labels]
     said = f" with {', '.join(tried)}" if tried else ""
     wider = _next_on_ladder(subject)
-    if wider is not None:
-        command = subject.commands.run(sweep=[[], sorted(wider)])
-        action = f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.{subject.passed}"
-        step = Step(action, command)
-    elif subject.passed or subject.tried_full:
-        step = Step(f"What recomputes more on this ladder was tried already.{subject.passed}")
-    else:
+    if wider is None:
         step = Step("Only full recompute is broader.", subject.full())
+    else:
+        command = subject.commands.run(sweep=[[], sorted(subject.labels), sorted(wider)])
+        step = Step(f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.", command)
     return Seen(
         f"{outcome(subject.line)}{said} on a MoE model",
         "expert intermediates or norm outputs hold the memory",
@@ -111,7 +89,8 @@ def _next_on_ladder(subject: Subject) -> frozenset[str] | None:
     if subject.model.grouped_gemm is False:
         rungs = [label for label in rungs if label != "moe_act"]
     wider = [(subject.labels - INSIDE_MOE if label == "moe" else subject.labels) | {label} for label in rungs]
-    return next((labels for labels in wider if not subject.tried(labels)), None)
+    tested = {line.candidate.recompute.labels for line in subject.group.lines}
+    return next((labels for labels in wider if labels not in tested), wider[0] if wider else None)
 
 
 def _overlap(subject: Subject) -> Seen | None:
@@ -142,8 +121,7 @@ def _without_effect(subject: Subject) -> Seen | None:
     if reasons:
         label, reason = reasons[0]
         rest = sorted(subject.labels - {name for name, _ in reasons})
-        action = "Leave the label out; it only makes the list longer."
-        step = Step(action, None if subject.tried(rest) else subject.commands.run(sweep=[rest]))
+        step = Step("Leave the label out; it only makes the list longer.", subject.commands.run(sweep=[rest]))
         return Seen(f"{label} cannot act on this model", reason, (step,))
     show = Step("Look at the layers that were built and at the graph scope.", subject.show)
     if subject.line.passed and subject.labels and subject.row.replays == 0:
@@ -274,8 +252,9 @@ def _narrower(subject: Subject, without: str) -> Step:
     if not options:
         options = [["layernorm"], ["mlp"]]
     lists = [sorted({*rest, *option}) for option in options]
-    tested = [f"{line.text} ({line.label or outcome(line)})" for labels in lists if (line := subject.tried(labels))]
-    untested = [labels for labels in lists if not subject.tried(labels)]
+    lines = {line.candidate.recompute.labels: line for line in subject.group.lines if line.passed}
+    tested = [lines[frozenset(labels)].text for labels in lists if frozenset(labels) in lines]
+    untested = [labels for labels in lists if frozenset(labels) not in lines]
     if not untested:
         return Step(f"Drop {without}; boundaries of this architecture are measured already: {' and '.join(tested)}.")
     command = subject.commands.run(sweep=[[], *untested])
@@ -337,7 +316,6 @@ def _and_time(change: Delta | None) -> str:
 FAILURE_TABLE = (
     Rule("core-attn-little-effect", f"{GUIDE}, row 1", _core_attn_little_effect),
     Rule("mla-oom-after-core-attn", f"{GUIDE}, row 2", _mla_oom),
-    Rule("attention-oom", f"{GUIDE}, row 1", _attention_oom),
     Rule("moe-peak-high", f"{GUIDE}, row 3", _moe_stays_high),
     Rule("overlap-conflict", f"{GUIDE}, row 4", _overlap),
     Rule("label-without-effect", f"{GUIDE}, row 5", _without_effect),
