@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.analysis.architecture import Architecture, architecture_of
 from orchestrator.analysis.command import Commands
 from orchestrator.analysis.comparison import Comparison, Group, Line, OneLabel
 from orchestrator.analysis.reproduce import repeat_candidates
-from orchestrator.analysis.rows import Row
-from orchestrator.vocabulary import REJECTED, Cause
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, Row
+from orchestrator.vocabulary import PASS, REJECTED, Cause
 
 GUIDE = "guide, Failure Diagnosis"
 
@@ -62,9 +62,38 @@ class Subject:
         settings = ("recompute_granularity=full", "recompute_modules=null", f"recompute_method={method}")
         return self.commands.run(*changes, *settings, "recompute_num_layers=1")
 
+    def tried(self, labels: Iterable[str]) -> Line | None:
+        """The line of this match key that recomputes these labels and has an outcome; None where nobody tried it."""
+        wanted = frozenset(labels)
+        return next((line for line in self.group.lines if _is_selective(line) and _labels(line) == wanted), None)
+
+    @property
+    def tried_full(self) -> bool:
+        """Whether full recompute has an outcome in this match key."""
+        lines = (line for line in self.group.lines if _has_outcome(line))
+        return any(line.candidate.recompute.granularity == "full" for line in lines)
+
+    @property
+    def passed(self) -> str:
+        """What of the match key passed and recomputes something, in words; empty where nothing did."""
+        names = [line.text for line in self.group.lines if line.label == PASS and not line.is_control]
+        return f" Of what was tried, {'; '.join(names)} passed." if names else ""
+
     def base(self, change: OneLabel) -> Line | None:
         """The line that one label was added to."""
         return next((line for line in self.group.lines if line.text == change.base), None)
+
+
+def _has_outcome(line: Line) -> bool:
+    return line.label is not None or line.runs[0].origin == ORIGIN_PUBLISHED
+
+
+def _is_selective(line: Line) -> bool:
+    return _has_outcome(line) and line.candidate.recompute.granularity == "selective" and not line.candidate.offloading
+
+
+def _labels(line: Line) -> frozenset[str]:
+    return line.candidate.recompute.labels
 
 
 def outcome(line: Line) -> str:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 
 from orchestrator.analysis.architecture import inactive_reason
+from orchestrator.analysis.attention_oom import attention_oom
 from orchestrator.analysis.comparison import Delta, Line
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import Row
 from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
-from orchestrator.vocabulary import Cause, Stage
+from orchestrator.vocabulary import PASS, Cause, Stage
 from orchestrator.vocabulary.units import format_bytes
 
 MATERIAL = 0.005
@@ -32,8 +33,9 @@ def _core_attn_little_effect(subject: Subject) -> Seen | None:
     if change is None or change.peak is None or (change.peak.measurable and change.peak.fraction <= -MATERIAL):
         return None
     fused = subject.model.fused_attention
+    backend = "" if fused == "fused" else f" ({fused})"
     cause = (
-        f"the attention is fused ({fused}), which rematerialises its internals by itself"
+        f"the attention is fused{backend}, which rematerialises its internals by itself"
         if fused
         else "fused attention rematerialises its internals by itself, or the peak is elsewhere"
     )
@@ -49,31 +51,35 @@ def _mla_oom(subject: Subject) -> Seen | None:
         return None
     if "mla_up_proj" in subject.labels or subject.row.stage in STATE_STAGES:
         return None
+    lists = [labels for labels in (["mla_up_proj"], ["core_attn", "mla_up_proj"]) if not subject.tried(labels)]
+    if lists:
+        action = "Test mla_up_proj; keep core_attn only if a matched run supports it."
+        step = Step(action + subject.passed, subject.commands.run(sweep=[[], *lists]))
+    else:
+        step = Step(f"mla_up_proj was tried already, with core_attn and without.{subject.passed}")
     return Seen(
         f"{outcome(subject.line)}, with core_attn recomputed on a multi-latent attention model",
         "the expanded Q, K and V projections hold the memory, not the attention core",
-        (
-            Step(
-                "Test mla_up_proj; keep core_attn only if a matched run supports it.",
-                subject.commands.run(sweep=[[], ["mla_up_proj"], ["core_attn", "mla_up_proj"]]),
-            ),
-        ),
+        (step,),
     )
 
 
 def _moe_stays_high(subject: Subject) -> Seen | None:
     if not (subject.is_oom and subject.model.moe) or subject.row.stage in STATE_STAGES:
         return None
-    if subject.line.candidate.recompute.granularity != "selective":
+    if subject.line.candidate.recompute.granularity != "selective" or attention_oom(subject):
         return None
     tried = [label for label in LADDER if label in subject.labels]
     said = f" with {', '.join(tried)}" if tried else ""
     wider = _next_on_ladder(subject)
-    if wider is None:
-        step = Step("Only full recompute is broader.", subject.full())
+    if wider is not None:
+        command = subject.commands.run(sweep=[[], sorted(wider)])
+        action = f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.{subject.passed}"
+        step = Step(action, command)
+    elif subject.passed or subject.tried_full:
+        step = Step(f"What recomputes more on this ladder was tried already.{subject.passed}")
     else:
-        command = subject.commands.run(sweep=[[], sorted(subject.labels), sorted(wider)])
-        step = Step(f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.", command)
+        step = Step("Only full recompute is broader.", subject.full())
     return Seen(
         f"{outcome(subject.line)}{said} on a MoE model",
         "expert intermediates or norm outputs hold the memory",
@@ -89,8 +95,7 @@ def _next_on_ladder(subject: Subject) -> frozenset[str] | None:
     if subject.model.grouped_gemm is False:
         rungs = [label for label in rungs if label != "moe_act"]
     wider = [(subject.labels - INSIDE_MOE if label == "moe" else subject.labels) | {label} for label in rungs]
-    tested = {line.candidate.recompute.labels for line in subject.group.lines}
-    return next((labels for labels in wider if labels not in tested), wider[0] if wider else None)
+    return next((labels for labels in wider if not subject.tried(labels)), None)
 
 
 def _overlap(subject: Subject) -> Seen | None:
@@ -121,7 +126,8 @@ def _without_effect(subject: Subject) -> Seen | None:
     if reasons:
         label, reason = reasons[0]
         rest = sorted(subject.labels - {name for name, _ in reasons})
-        step = Step("Leave the label out; it only makes the list longer.", subject.commands.run(sweep=[rest]))
+        action = "Leave the label out; it only makes the list longer."
+        step = Step(action, None if subject.tried(rest) else subject.commands.run(sweep=[rest]))
         return Seen(f"{label} cannot act on this model", reason, (step,))
     show = Step("Look at the layers that were built and at the graph scope.", subject.show)
     if subject.line.passed and subject.labels and subject.row.replays == 0:
@@ -252,13 +258,16 @@ def _narrower(subject: Subject, without: str) -> Step:
     if not options:
         options = [["layernorm"], ["mlp"]]
     lists = [sorted({*rest, *option}) for option in options]
-    lines = {line.candidate.recompute.labels: line for line in subject.group.lines if line.passed}
-    tested = [lines[frozenset(labels)].text for labels in lists if frozenset(labels) in lines]
-    untested = [labels for labels in lists if frozenset(labels) not in lines]
+    tested = [f"{line.text}{_unless_passed(line)}" for labels in lists if (line := subject.tried(labels))]
+    untested = [labels for labels in lists if not subject.tried(labels)]
     if not untested:
         return Step(f"Drop {without}; boundaries of this architecture are measured already: {' and '.join(tested)}.")
     command = subject.commands.run(sweep=[[], *untested])
     return Step(f"Drop {without} and test a boundary of this architecture instead.", command)
+
+
+def _unless_passed(line: Line) -> str:
+    return "" if line.label in (PASS, None) else f" ({line.label})"
 
 
 def _fewer(subject: Subject) -> list[Line]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from orchestrator.analysis.attention_oom import attention_oom
 from orchestrator.analysis.candidates import Candidate, rewritten
 from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.failure_rules import GRAPH_WORDS
@@ -168,6 +169,7 @@ def _gigabytes(peak: StagePeak) -> str:
 
 
 FURTHER_RULES = (
+    Rule("attention-oom", "guide, Quick Decision Guide", attention_oom),
     Rule("optimizer-bound", "guide, Known Limitations", _optimizer_bound),
     Rule(FLOOR_RULE, "guide, Known Limitations", _optimizer_floor),
     Rule("graph-scope-straddled", "guide, Compatibility: CUDA graphs", _graph_straddle),

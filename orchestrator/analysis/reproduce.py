@@ -22,6 +22,23 @@ _STUDY_FILES = {
 """Files of `conf/study` that repeat a published table."""
 
 
+_STUDY_GROUPS = {
+    "moonlight-16b": ("model=moonlight_16b", "parallelism=moonlight_16b_h100", "training=guide"),
+    "nemotron-3-nano": (
+        "model=nemotron3_nano_perf",
+        "parallelism=nemotron3_nano_h100",
+        "training=nemotron3_nano_h100",
+    ),
+    "llama3-70b-sft": (
+        "model=llama3_70b_sft",
+        "parallelism=llama3_70b_sft_h100",
+        "precision=fp8_current_scaling",
+        "training=llama3_70b_sft_h100",
+    ),
+}
+"""The groups that those files choose, without their candidates."""
+
+
 def commands_for(rows: Sequence[Row], target_gb: float | None = None) -> list[Commands]:
     """For each row, commands with what its request has beside its recompute settings, and the study's target.
 
@@ -45,7 +62,19 @@ def group_commands(comparison: Comparison, target_gb: float | None = None) -> di
         for group in comparison.groups
         if (row := next((row for line in group.lines for row in line.runs if row.origin != ORIGIN_PUBLISHED), None))
     }
-    return dict(zip(measured, commands_for(list(measured.values()), target_gb), strict=True))
+    published = {
+        group.digest: published_commands(group.first_row) for group in comparison.groups if group.digest not in measured
+    }
+    return published | dict(zip(measured, commands_for(list(measured.values()), target_gb), strict=True))
+
+
+def published_commands(row: Row) -> Commands:
+    """With the trainer, model and parallelism of a published table; without a base where no study here repeats it."""
+    table = str(row.source.get("table"))
+    groups = _STUDY_GROUPS.get(table)
+    if groups is None:
+        return Commands("")
+    return Commands(_STUDY_FILES[table], ("trainer=bridge", *groups, "cluster=slurm"))
 
 
 def _base(

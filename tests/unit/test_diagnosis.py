@@ -13,7 +13,9 @@ from orchestrator.analysis.diagnosis import diagnose
 from orchestrator.analysis.failure_rules import FAILURE_TABLE
 from orchestrator.analysis.further_rules import FURTHER_RULES
 from orchestrator.analysis.published_tables import published_rows
+from orchestrator.analysis.reproduce import group_commands, published_commands
 from orchestrator.analysis.rows import StagePeak
+from orchestrator.config.compose import compose
 from orchestrator.vocabulary import Stage
 
 RULES = (*FAILURE_TABLE, *FURTHER_RULES)
@@ -295,3 +297,47 @@ def test_a_candidate_faster_than_its_control_is_told_to_be_repeated():
     assert "faster than recomputing nothing" in finding.symptom
     assert "study.repeats=3" in finding.steps[0].command
     assert not of("faster-than-control", [model([]), model(["moe"], step_ms=99.8)])
+
+
+def test_nothing_is_proposed_that_ran_out_of_memory_already_and_what_passed_is_named():
+    settings = {"num_moe_experts": 8, "moe_grouped_gemm": True}
+    tried = [oom([name], "backward", settings) for name in ("moe_act", "layernorm")]
+    findings = of("moe-peak-high", [oom([], "backward", settings), *tried, model(["moe"], settings)])
+    said = next(finding for finding in findings if finding.subject == "[]").steps[0]
+    assert said.command is None
+    assert "Of what was tried, moe passed." in said.action
+    dense = {"num_moe_experts": None, "attention_backend": "flash"}
+    rows = [model([], dense), model(["core_attn"], dense), oom(["layernorm"], "backward", dense)]
+    (finding,) = of("core-attn-little-effect", rows)
+    assert shlex.split(finding.steps[0].command)[-1] == "recompute_modules=[],[mlp]"
+
+
+def test_an_attention_that_is_just_called_fused_is_said_once():
+    settings = {**MLA_MOE, "attention_backend": "fused"}
+    (finding,) = of("core-attn-little-effect", [model([], settings), model(["core_attn"], settings)])
+    assert "fused (fused)" not in finding.cause
+
+
+def test_an_oom_in_the_softmax_is_pointed_to_core_attn_first():
+    rows = [oom([], "forward", evidence=("torch.OutOfMemoryError in softmax of dot_product_attention.py",))]
+    (finding,) = of("attention-oom", rows)
+    assert shlex.split(finding.steps[0].command)[-1] == "recompute_modules=[],[core_attn]"
+    assert not of("moe-peak-high", rows)
+    assert not of("attention-oom", [*rows, oom(["core_attn"], "forward")])
+
+
+@pytest.mark.parametrize("table", ["moonlight-16b", "nemotron-3-nano", "llama3-70b-sft"])
+def test_a_command_for_a_published_row_asks_for_its_own_model_and_trainer(table):
+    rows = published_rows(table)
+    commands = published_commands(rows[0])
+    study = compose([f"study={commands.study}"])
+    asked = compose(list(commands.base))
+    for name in ("trainer", "model", "parallelism", "precision", "training"):
+        assert asked[name] == study[name]
+    tried = {line.candidate.recompute.text for group in compare(rows).groups for line in group.lines}
+    for finding in diagnose(compare(rows), RULES, group_commands(compare(rows))):
+        for step in finding.steps:
+            words = shlex.split(step.command or "")
+            assert not words or "trainer=bridge" in words
+            lists = [word for word in words if word.startswith("recompute_modules=")]
+            assert all(not text or text not in tried for word in lists for text in word[18:-1].split("],[")[1:])
