@@ -75,7 +75,7 @@ def results_lock(results_dir: Path) -> Iterator[None]:
         layout.check_private(batches)
         descriptor = os.open(batches / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise EnvironmentFailure(f"The results folder {results_dir} cannot be used: {error}.") from error
+        raise _unusable(results_dir, error) from error
     try:
         _lock_within(descriptor, _WAIT_SECONDS, results_dir)
         yield
@@ -88,19 +88,28 @@ def handing_over(results_dir: Path) -> Iterator[None]:
     """Held by a command from its plan until its batches are there, so that whoever watches does not leave in between.
 
     Raises:
-        EnvironmentFailure: the folder cannot be written.
+        EnvironmentFailure: the folder cannot be written, or others can.
     """
     try:
+        layout.make_private_dir(results_dir)
+        layout.check_private(results_dir)
         layout.make_private_dir(results_dir / "batches")
         descriptor = os.open(results_dir / "batches" / _HANDING_OVER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise EnvironmentFailure(f"The results folder {results_dir} cannot be used: {error}.") from error
+        raise _unusable(results_dir, error) from error
     try:
         with contextlib.suppress(OSError):  # a file system without locks: a watcher may then leave too early
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
         os.close(descriptor)
+
+
+def _unusable(results_dir: Path, error: OSError) -> EnvironmentFailure:
+    return EnvironmentFailure(
+        f"The results folder {results_dir} cannot be used ({error.strerror or error}): "
+        "set results_dir to a folder of your own."
+    )
 
 
 def is_handing_over(results_dir: Path) -> bool:
