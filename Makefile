@@ -11,7 +11,7 @@ SLURM_TESTS := tests/integration/slurm
 # Reports as the browser drew them, in light, in dark and on a phone: kept for whoever looks at a build.
 export ORCHESTRATOR_SCREENSHOTS ?= $(CURDIR)/build/screenshots
 
-.PHONY: demo test test-all check packages clean
+.PHONY: demo test test-all docs check packages clean
 
 demo: $(VENV)/installed
 	$(BIN)/python -m orchestrator -m study=demo results_dir=$(DEMO_RESULTS)
@@ -31,6 +31,7 @@ test-all: check $(VENV)/revisions
 	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore $(SLURM_TESTS)
 	$(BIN)/python -m pytest $(SLURM_TESTS)
 
+# The pages, with the reference that is made of the code, below site/.
 docs: $(VENV)/installed
 	$(BIN)/python -m mkdocs build --strict
 

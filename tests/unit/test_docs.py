@@ -91,3 +91,22 @@ def test_verbs_that_pages_name_exist():
     for page in DOCS.glob("*.md"):
         for word in re.findall(r"python -m orchestrator ([a-z]+)\b(?!=)", page.read_text()):
             assert word in VERBS, f"{page.name}: {word}"
+
+
+def test_every_relative_link_leads_to_a_file_of_the_repository():
+    """The pages are read where they lie as well: what only the built site has cannot be linked to."""
+    dead = []
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.S)):
+            path, _, heading = target.partition("#")
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            leads = (page.parent / path).resolve() if path else page
+            if not leads.exists() or (heading and leads.suffix == ".md" and heading not in _headings(leads)):
+                dead.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not dead
+
+
+def _headings(page):
+    lines = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
