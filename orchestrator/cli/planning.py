@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
-from orchestrator.plan.modes import expand_mode
+from orchestrator.plan.modes import dropped_from_base, expand_mode
+from orchestrator.report.text import plain
 from orchestrator.select.modes import ESCALATE
 
 if TYPE_CHECKING:
@@ -51,7 +53,11 @@ def ask(given: argparse.Namespace) -> Asked:
         UsageError: as `config.multirun.expand` and `plan.modes.expand_mode`.
     """
     with composing(given.config_dir, given.config_name) as composer:
-        candidates = expand_mode(expand(given.overrides, composer, given.multirun))
+        composed = expand(given.overrides, composer, given.multirun)
+        candidates = expand_mode(composed)
+    for label, why in dropped_from_base(composed).items():
+        # Beside the answer, which may be JSON.
+        print(f"left out of study.mode=one_at_a_time: {plain(label)}: {plain(why)}", file=sys.stderr)
     first = candidates[0].request
     results_dir = storable(Path(first["results_dir"]).expanduser().absolute())
     return Asked(candidates, results_dir, _database(given, first["store"]["url"], results_dir))

@@ -189,8 +189,19 @@ def _forecast(
     except CannotPredictError as error:
         return Forecast(composed.name, problem=str(error)), None
     answer = None if target is None else spread.answer(target)
-    notes = reading.assumed if calibration is None else (*reading.assumed, *calibration.notes, CALIBRATED)
+    assumed = (*reading.assumed, *_rejected(composed))
+    notes = assumed if calibration is None else (*assumed, *calibration.notes, CALIBRATED)
     return Forecast(composed.name, prediction, spread, cost, answer, notes), job
+
+
+def _rejected(composed: Composed) -> tuple[str, ...]:
+    """That a plan would not run what is predicted here, and why."""
+    from orchestrator.plan.finding import Kind
+    from orchestrator.plan.rules import check
+    from orchestrator.plan.subject import Subject
+
+    found = [finding for finding, _ in check(Subject.of(composed.request)) if finding.kind is Kind.INVALID]
+    return tuple(f"{composed.name} has figures, yet a plan rejects it: {finding.message}" for finding in found[:1])
 
 
 def _siblings(args: argparse.Namespace, composed: tuple[Composed, ...]) -> list[Sibling]:

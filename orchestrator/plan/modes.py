@@ -64,6 +64,20 @@ def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) 
     return tuple(found.values())
 
 
+def dropped_from_base(composed: Sequence[Composed], revision: Revision | None = None) -> dict[str, str]:
+    """Labels of the lists that `one_at_a_time` starts from, which the rules have left out, with why."""
+    dropped: dict[str, str] = {}
+    for one in composed:
+        if one.request["study"]["mode"] != ONE_AT_A_TIME:
+            continue
+        base = _base(one.request)
+        for label in sorted(without_effect(one.request, base, revision)):
+            control = {finding.rule for finding, _ in _findings(one.request, (), revision)}
+            found = [one for one, _ in _findings(one.request, (label,), revision) if one.rule not in control]
+            dropped[label] = next(one.message for one in found if one.kind in (Kind.INVALID, Kind.NO_EFFECT))
+    return dropped
+
+
 def _with_control(composed: Sequence[Composed]) -> tuple[Composed, ...]:
     """What a search was given, behind the control that it starts from."""
     if any(Candidate(one.name, one.request).is_control for one in composed):

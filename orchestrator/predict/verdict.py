@@ -12,6 +12,8 @@ from orchestrator.predict.memory import Prediction, RankMemory, exchanged
 from orchestrator.vocabulary import Stage
 
 _GB = 10**9
+OPTIMIZER_COPIES = "optimizer step"
+"""The term for copies that a newer Transformer Engine does not make."""
 _OTHER_STAGES = ("collectives", "optimizer")
 
 
@@ -103,7 +105,7 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
         )
         if without < rank.peak:
             why = "Transformer Engine 2.14 and newer copy no bfloat16 moments to float32; which one runs is not said"
-            terms.append(Term("optimizer step", without - rank.peak, 0, why))
+            terms.append(Term(OPTIMIZER_COPIES, without - rank.peak, 0, why))
     spare = unsplit.gradients + unsplit.state + unsplit.temporaries
     terms.append(
         Term("allocator", -spare // 2, spare // 2 + _GB // 10, "remainders of segments too small to be split off")

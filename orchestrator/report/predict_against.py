@@ -38,7 +38,7 @@ def print_held(held: Sequence[Held], worst: Mapping[str, Held], stream: TextIO) 
     )
     print_table(Table("Predicted, uncalibrated, and measured", columns, rows), stream)
     for what, one in worst.items():
-        goal = f", its goal is {GOALS[what]:.0%}" if what in GOALS else ""
+        goal = f", its goal is {GOALS[what]:.0%}{'' if one.within else ': missed'}" if what in GOALS else ""
         print(f"{what}: at most {abs(one.share):.3%} off ({plain(one.name)}, {one.iteration}){goal}", file=stream)
 
 

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.config.compose import compose
 from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import Composed
-from orchestrator.plan.modes import expand_mode, without_effect
+from orchestrator.plan.modes import dropped_from_base, expand_mode, without_effect
 
 
 def composed(*words: str) -> list[Composed]:
@@ -65,3 +65,12 @@ def test_every_candidate_is_selective_and_says_its_modules() -> None:
 def test_what_a_mode_needs_is_said(words: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         expand_mode([Composed("one", tuple(words), compose(["recompute=control", *words]))])
+
+
+def test_a_label_of_the_list_that_the_rules_refuse_is_named_with_why() -> None:
+    words = ["recompute=control", "recompute_modules=[mlp,moe_act]", "study.mode=one_at_a_time"]
+    dropped = dropped_from_base([Composed("one", tuple(words), compose(words))])
+    assert list(dropped) == ["moe_act"]
+    assert "moe_grouped_gemm" in dropped["moe_act"]
+    grid = words[:2]
+    assert dropped_from_base([Composed("one", tuple(grid), compose(grid))]) == {}

@@ -199,3 +199,13 @@ def test_an_unknown_engine_widens_the_range_downwards(capsys: pytest.CaptureFixt
     assert unknown["low"] < new["peak"] < old["low"]
     assert any("--transformer-engine" in note for note in unknown["assumed"])
     assert not any("--transformer-engine" in note for note in (*old["assumed"], *new["assumed"]))
+
+
+def test_a_figure_that_misses_its_goal_is_called_missed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row()))
+    assert main(["predict", *JOB, "--against", str(path)]) == 0
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if "its goal is" in line]
+    assert said.endswith("its goal is 1%: missed")
+    assert main(["predict", *JOB, "--against", str(RECORDED)]) == 0
+    assert "missed" not in capsys.readouterr().out

@@ -119,3 +119,27 @@ def test_a_recipe_is_asked_and_bridges_own_estimator_stands_beside_ours(
     assert "experts' FC1 output" in text
     assert "own estimator: weights and optimizer 30.000 GB, its formula for activations does not apply" in text
     assert as_json(capsys, *words)["bridge_estimate"] == estimate
+
+
+def test_a_peak_that_a_label_raises_is_said_to_rise_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    text = predict(capsys, *BRIDGE, "model=moonlight_16b", "parallelism=moonlight_16b_h100")
+    (line,) = [line for line in text.splitlines() if line.startswith("moe ")]
+    assert "falls by 5." in line
+    assert "rises by 57" in line
+    assert "A peak rises where a replay makes more at once; or in the optimizer's step" in text
+
+
+def test_a_range_that_an_unnamed_transformer_engine_widens_is_said_first(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*BRIDGE, "model=moonlight_16b", "parallelism=moonlight_16b_h100"]
+    first = predict(capsys, *words).splitlines()[0]
+    assert first.startswith("ranges reach 14.")
+    assert "--transformer-engine VERSION" in first
+    for named in (["--transformer-engine", "2.17.1"], ["revisions=guide_2026_08"]):
+        assert "Predicted, not measured" in predict(capsys, *words, *named).splitlines()[0]
+
+
+def test_what_a_plan_rejects_has_figures_and_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    control, rejected = as_json(capsys, "-m", "recompute_modules=[],[moe_act]")["candidates"]
+    assert not any("rejects" in note for note in control["assumed"])
+    (note,) = [note for note in rejected["assumed"] if "a plan rejects it" in note]
+    assert "grouped" in note
