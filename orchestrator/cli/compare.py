@@ -33,6 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.rows import results
     from orchestrator.report.compare import as_json, print_comparison
     from orchestrator.report.search import decision_lines
+    from orchestrator.report.text import plain
 
     with results(args, args.what, deltas=not args.force_unmatched) as found:
         chosen = found.key(args.key)
@@ -43,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
         decisions = {study: [asdict(one) for one in made] for study, made in decided.items()}
         print(json.dumps(as_json(comparison) | {"decisions": decisions}, indent=1, allow_nan=False))
     else:
+        if not args.what:
+            target = found.found.target_gb
+            held = "" if target is None else f" (its target: {target:g} GB)"
+            print(f"study {', '.join(map(plain, found.found.studies))}{held}")
         print_comparison(comparison, sys.stdout, side_by_side=args.force_unmatched)
         for study, made in decided.items():
             print("\n".join(decision_lines(study, made)))

@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.cli.storage import add_results_flag
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.rows import results
     from orchestrator.report.compare import difference_lines
     from orchestrator.report.recommend import as_json, print_recommendation
-    from orchestrator.report.search import left_out_lines
+    from orchestrator.report.search import left_out_count
     from orchestrator.select.pick import Objective
 
     objective = Objective(args.objective)
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
             f"--headroom-gb must be smaller than the target: {args.headroom_gb:g} GB of {target:g} GB leave nothing."
         )
     answers = found.recommend(target, headroom_gb=args.headroom_gb, objective=objective)
+    if not args.json:
+        print(_asked(found.found.studies, target, stored=args.target_gb is None))
     if args.json:
         left_out = {name: dict(why) for name, why in found.found.left_out.items()}
         shown = {"recommendations": [as_json(answer) for answer in answers], "left_out": left_out}
@@ -74,10 +77,19 @@ def run(args: argparse.Namespace) -> int:
             print("\nCandidates of different match keys are not weighed against each other. The keys differ in:")
             for line in difference_lines(found.comparison):
                 print(f"  {line}")
-        for reasons in found.found.left_out.values():
-            for line in left_out_lines(reasons):
+        for name, reasons in found.found.left_out.items():
+            for line in left_out_count(name, reasons):
                 print(line)
     return 0 if any(answer.chosen is not None for answer in answers) else 3
+
+
+def _asked(studies: Sequence[str], target: float | None, *, stored: bool) -> str:
+    """What is answered: the studies, and the target with where it comes from."""
+    from orchestrator.report.text import plain
+
+    names = f"study {', '.join(map(plain, studies))}" if studies else "trials"
+    whose = " (the study's)" if stored else ""
+    return f"{names}: " + ("no target" if target is None else f"target {target:g} GB{whose}")
 
 
 def _gigabytes(text: str) -> float:

@@ -102,7 +102,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     for line in [*running_lines(going, now), *waiting_lines(coming), *hours_lines(hours)]:
         print(line)
     for study, made in decided.items():
-        for line in decision_lines(study, made if name else made[-1:]):
+        for line in decision_lines(study, made if name else made[-1:], named=name is not None):
             print(line)
     for note in answering.notes:
         print(f"note: {plain(note)}", file=sys.stderr)

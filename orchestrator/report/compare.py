@@ -287,7 +287,7 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
 def _one_label_text(line: Line, change: OneLabel) -> str:
     known = [(name, delta) for name, delta in (("peak", change.peak), ("time", change.time)) if delta is not None]
     said = ", ".join(f"{name} {delta_text(delta)}" for name, delta in known) or "no figures, since one did not pass"
-    return f"one label: {plain(line.text)} = {plain(change.base)} + {plain(change.label)}: {said}"
+    return f"adding {plain(change.label)} to {plain(change.base)}: {said}"
 
 
 def _line_json(line: Line) -> dict[str, Any]:

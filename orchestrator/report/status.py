@@ -73,7 +73,7 @@ def whereabouts(trial: RunningTrial, now: float) -> Whereabouts:
 def studies_table(studies: Sequence[StudyProgress]) -> Table:
     """One row a study."""
     states = (REJECTED, "running", PENDING, PLANNED, LEFT_OUT, UNFINISHED)
-    columns = ("study", "trials", "pass", "OOM", "failed", *states)
+    columns = ("study", "trials", "pass", "OOM", "failed", *states, "no-outcome")
     rows = []
     for study in studies:
         oom = sum(count for label, count in study.labels.items() if label.startswith("OOM-"))
@@ -85,6 +85,8 @@ def studies_table(studies: Sequence[StudyProgress]) -> Table:
             failed,
             *(study.states.get(state, 0) for state in states),
         ]
+        # Whatever has no column of its own, so that the columns add up: published rows without an outcome, say.
+        counts.append(study.trials - sum(counts[1:]))
         rows.append((plain(study.name), *(str(count) if count else "-" for count in counts)))
     # Counts that are nowhere above zero need no column on a terminal.
     headers = [Column(name, right=place > 0, spare=max(0, place - 3)) for place, name in enumerate(columns)]

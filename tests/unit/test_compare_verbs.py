@@ -106,9 +106,10 @@ def test_an_unknown_study_is_answered_with_the_nearest(database, capsys):
 def test_compare_collects_first_and_says_cpu(results, capsys):
     code, text = answer(capsys, "compare")
     assert code == 0
+    assert text.startswith("study demo\n")
     assert "device: cpu. These rows were measured on a CPU" in text
-    assert "one label: mlp, moe = moe + mlp" in text
-    assert "one label: moe = [] + moe" not in text
+    assert "adding mlp to moe: peak" in text
+    assert "adding moe to []" not in text
 
 
 def test_a_trial_that_has_not_run_is_an_answer_of_its_own(results, capsys):

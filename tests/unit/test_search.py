@@ -94,6 +94,9 @@ def test_a_control_that_fits_ends_the_search(batch: Batch) -> None:
     assert (first.next, last.next, last.answer) == ("[]", None, "[]")
     assert {one.name for one in last.skipped} == {"[moe_act]", "[core_attn,moe]"}
     assert any("not tried  [core_attn,moe]" in line for line in decision_lines("demo", [first, last]))
+    (count,) = [line for line in decision_lines("demo", [first, last], named=False) if "not tried" in line]
+    assert f"{len(last.skipped)} candidate" in count
+    assert "`compare demo`" in count
 
 
 def test_without_a_fit_the_next_is_what_should_meet_the_target(batch: Batch) -> None:
@@ -208,7 +211,9 @@ def test_what_a_search_left_out_is_no_row_that_waits(
     assert "not run yet" not in table
     assert "not tried  [core_attn,moe]: cannot be cheaper" in table
     assert main(["recommend", "demo", "--target-gb", "1000"]) == 0
-    assert "not tried  [core_attn,moe]: cannot be cheaper" in capsys.readouterr().out
+    answered = capsys.readouterr().out
+    assert "study demo: target 1000 GB" in answered
+    assert "not tried  2 candidates; `compare demo` and --json say why of each" in answered
 
 
 def test_a_follow_up_job_gets_the_search_with_what_was_found_and_spent(batch: Batch) -> None:

@@ -43,7 +43,9 @@ def test_status_collects_and_counts(demo: Path, capsys: pytest.CaptureFixture[st
     assert main(["status"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert dict(zip(header.split(), row.split(), strict=True)) == {
-        **dict.fromkeys(("failed", "rejected", "running", "pending", "planned", "left-out", "unfinished"), "-"),
+        **dict.fromkeys(
+            ("failed", "rejected", "running", "pending", "planned", "left-out", "unfinished", "no-outcome"), "-"
+        ),
         "study": "demo",
         "trials": "3",
         "pass": "2",
