@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from orchestrator.cli.live import Live, live
+from orchestrator.cli.live import Live, live, refuse_copies
 from orchestrator.cli.storage import Answering, add_results_flag, answer
 from orchestrator.config.errors import NothingQualifies, UsageError
 
@@ -32,6 +32,8 @@ def run(given: argparse.Namespace) -> int:
     answering = answer(given)
     with answering.store:
         wanted = [(one, None) for one in live(answering)] if given.all else _chosen(answering, given.what)
+        if not wanted:
+            refuse_copies(answering)
     if not wanted:
         raise NothingQualifies("Nothing of that runs or waits.")
     for one, trials in wanted:

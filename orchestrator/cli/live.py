@@ -27,6 +27,18 @@ def live(answering: Answering) -> list[Live]:
     return [Live(folder, batch) for folder in _own_folders(answering) for batch in live_batches(folder)]
 
 
+def refuse_copies(answering: Answering) -> None:
+    """Refuse where this is a copy of a results folder, and what was asked for may run in the original.
+
+    Raises:
+        EnvironmentFailure: names both folders.
+    """
+    from orchestrator.dispatch.submit import refuse_copies as refuse
+
+    for folder in _own_folders(answering):
+        refuse(folder)
+
+
 def more_to_come(answering: Answering) -> bool:
     """Whether a command has planned something and has not handed it over yet."""
     from orchestrator.dispatch.submit import is_handing_over
@@ -39,7 +51,7 @@ def _own_folders(answering: Answering) -> list[Path]:
     from orchestrator.store.overview import results_dirs
 
     with answering.store.reading() as connection:
-        folders = [Path(folder) for folder in results_dirs(connection)]
+        folders = [Path(folder) for folder in results_dirs(connection, answering.results_dir)]
     found = []
     for folder in folders:
         try:

@@ -43,7 +43,7 @@ def run(given: argparse.Namespace) -> int:
     with answering.store:
         trials = _chosen(answering, given)
         with answering.store.reading() as connection:
-            folders = [Path(folder) for folder in results_dirs(connection)]
+            folders = [Path(folder) for folder in results_dirs(connection, answering.results_dir)]
     made, refusals = [], []
     for folder in folders:
         batches = again(folder, trials)

@@ -36,6 +36,7 @@ class Answering:
     store: Store
     collected: list[Collected] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    results_dir: Path | None = None
 
 
 def add_results_flag(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +112,7 @@ def answer(given: argparse.Namespace) -> Answering:
         store = open_store(place.url)
     except StoreMissing as error:
         raise StoreMissing(" ".join([str(error), *(f"{note}." for note in notes)])) from error
-    return Answering(store, collected, notes)
+    return Answering(store, collected, notes, place.results_dir)
 
 
 def _elsewhere(place: Place) -> list[str]:
@@ -129,10 +130,11 @@ def collect_all(store: Store, place: Place) -> list[Collected]:
     Attempts whose driver was killed, or whose job ended, are ended first, so that nothing seems to run for ever.
     """
     from orchestrator.store.collect import collect
-    from orchestrator.store.overview import results_dirs, running, unsettled
+    from orchestrator.store.overview import folder_of, results_dirs, running, unsettled
 
+    here = place.results_dir
     with store.reading() as connection:
-        folders = [Path(folder) for folder in results_dirs(connection)]
+        folders = [Path(folder) for folder in results_dirs(connection, here)]
     if place.results_dir is not None:
         folders.insert(0, place.results_dir.absolute())
     collected = []
@@ -140,8 +142,13 @@ def collect_all(store: Store, place: Place) -> list[Collected]:
         if folder == folders[0] or _is_own(folder):
             collected.append(collect(store, folder))
     with store.reading() as connection:
-        going = {Path(one.run_dir).parents[2] for one in running(connection)}
-        going |= {Path(folder).parent.parent for folder in unsettled(connection)}
+        going = {
+            folder_of(str(Path(one.run_dir).parents[2] / "batches" / one.batch), here)
+            if one.batch
+            else Path(one.run_dir).parents[2]
+            for one in running(connection)
+        }
+        going |= {folder_of(folder, here) for folder in unsettled(connection)}
     for folder in sorted(going):
         if _is_own(folder) and _settle(folder):
             collected.append(collect(store, folder))
@@ -164,6 +171,8 @@ def _may_write(place: Place) -> bool:
     path = Path(parsed.database or "").expanduser()
     if path.exists():
         return _is_own(path) and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    if not path.absolute().parent.is_dir():  # mistyped, rather than asked for: a verb that only asks makes no folder
+        return False
     return place.results_dir is not None and _is_own(place.results_dir) and _has_something(place.results_dir)
 
 

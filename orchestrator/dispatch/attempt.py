@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator.dispatch.home import spec_at_home
 from orchestrator.dispatch.launcher import Launcher, LaunchError, Step
 from orchestrator.dispatch.liveness import CurrentTrial
 from orchestrator.dispatch.queue import Fate, Made, fate_of
@@ -282,9 +283,10 @@ def read_attempt(run_dir: Path) -> AttemptRecord | None:
 def read_spec(run_dir: Path) -> TrialSpec | None:
     """What the attempt's ranks were given; None where the driver died before it wrote it, or it is damaged."""
     try:
-        return decode(TrialSpec, read_json(run_dir / layout.SPEC_FILE), str(run_dir / layout.SPEC_FILE))
+        spec = decode(TrialSpec, read_json(run_dir / layout.SPEC_FILE), str(run_dir / layout.SPEC_FILE))
     except (FileNotFoundError, FormatError):
         return None
+    return spec_at_home(spec, run_dir)
 
 
 def _fate(record: AttemptRecord, outcome: Outcome) -> Fate:

@@ -9,10 +9,19 @@ from typing import Any
 
 from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.dispatch import attempt as attempts
+from orchestrator.dispatch.home import original_of
 from orchestrator.dispatch.launcher import Launcher
 from orchestrator.dispatch.liveness import DRIVER_FILE, FAILED, LOST, RUNNING, DriverState, is_alive
 from orchestrator.dispatch.local import LocalLauncher
-from orchestrator.dispatch.submit import batch_dirs, driver_state, read_batch, results_lock, silent, submission_of
+from orchestrator.dispatch.submit import (
+    batch_dirs,
+    driver_state,
+    live_original,
+    read_batch,
+    results_lock,
+    silent,
+    submission_of,
+)
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError, write_json
 
@@ -33,7 +42,9 @@ def bury_dead_batches(results_dir: Path, launcher: Launcher | None = None) -> li
         for batch_dir, said in dead.items():
             nodes = launcher or _launcher_of(batch_dir, said)
             try:
-                close_attempts(results_dir, batch_dir, said.heartbeat, nodes, rows.get(batch_dir))
+                # What ranks left on nodes is the original's to bring home, where this folder is a copy.
+                mine = nodes if original_of(batch_dir) is None else None
+                close_attempts(results_dir, batch_dir, said.heartbeat, mine, rows.get(batch_dir))
                 nodes.close()
                 end = said.state if said.state == FAILED else LOST
                 write_json(batch_dir / DRIVER_FILE, dataclasses.replace(said, state=end, current=[], open_trials=[]))
@@ -47,7 +58,7 @@ def _dead_driver(batch_dir: Path) -> DriverState | None:
     state = driver_state(batch_dir)
     if state is not None and state.state != RUNNING and not state.current:
         return None
-    if submission_of(batch_dir) is not None or is_alive(batch_dir):
+    if submission_of(batch_dir) is not None or is_alive(batch_dir) or live_original(batch_dir) is not None:
         return None
     return state or silent(batch_dir)
 

@@ -21,6 +21,7 @@ from orchestrator.dispatch import attempt as attempts
 from orchestrator.dispatch.attempt import RunningAttempt
 from orchestrator.dispatch.cancel import read_cancelled
 from orchestrator.dispatch.followup import Left
+from orchestrator.dispatch.home import at_home
 from orchestrator.dispatch.interruption import Interruption
 from orchestrator.dispatch.journal import ENDED, STARTED, Event, write_event
 from orchestrator.dispatch.launcher import Launcher
@@ -260,7 +261,9 @@ def batch_in(batch_dir: Path) -> Batch:
         UntrustedFolderError: others could have written it.
     """
     layout.check_private(batch_dir)
-    return decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
+    return at_home(
+        decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE)), batch_dir
+    )
 
 
 def _local(batch: Batch) -> LocalLauncher:

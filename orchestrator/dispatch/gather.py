@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.dispatch.home import spec_at_home
 from orchestrator.records import layout
 from orchestrator.records.assemble import lost_record
 from orchestrator.records.jsonfile import FormatError, decode, read_json, write_json
@@ -67,7 +68,7 @@ def _bring_one(spec: TrialSpec, rank: int, local_rank: int) -> None:
 def main(arguments: Sequence[str]) -> int:
     """`gather SPEC RANKS_PER_NODE`, on a node of the step: what this node holds comes home."""
     spec_file, ranks_per_node = arguments
-    spec = decode(TrialSpec, read_json(Path(spec_file)), spec_file)
+    spec = spec_at_home(decode(TrialSpec, read_json(Path(spec_file)), spec_file), Path(spec_file).parent)
     notes = bring_home(spec, int(ranks_per_node))
     for note in notes:
         print(note, file=sys.stderr)

@@ -106,6 +106,8 @@ def is_alive(batch_dir: Path) -> bool:
     try:
         # Shared, so that two who ask at once do not take each other for the driver.
         descriptor = _lock(batch_dir, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False  # a driver has its lock before it begins
     except OSError as error:
         if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
             raise
@@ -117,7 +119,9 @@ def is_alive(batch_dir: Path) -> bool:
 
 
 def _lock(batch_dir: Path, kind: int) -> int | None:
-    descriptor = os.open(batch_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Who only asks needs to write nothing: the folder may be read-only.
+    mode = os.O_RDONLY if kind == fcntl.LOCK_SH else os.O_RDWR | os.O_CREAT
+    descriptor = os.open(batch_dir / LOCK_FILE, mode | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:

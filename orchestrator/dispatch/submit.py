@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
 from orchestrator.dispatch.cancel import ask_to_cancel
+from orchestrator.dispatch.home import at_home, original_of, refuse_copy
 from orchestrator.dispatch.liveness import (
     CANCELLED,
     FINISHED,
@@ -148,6 +149,31 @@ def live_batches(results_dir: Path) -> list[LiveBatch]:
     return found
 
 
+def refuse_copies(results_dir: Path, batches: Collection[str] | None = None) -> None:
+    """Refuse to act on batches, or all, that are copies of ones which a driver or Slurm has elsewhere.
+
+    Raises:
+        EnvironmentFailure: names both folders.
+    """
+    for batch_dir in batch_dirs(results_dir):
+        if (batches is None or batch_dir.name in batches) and (original := live_original(batch_dir)) is not None:
+            raise refuse_copy(batch_dir, original)
+
+
+def live_original(batch_dir: Path) -> Path | None:
+    """The results folder of which this batch is a copy, where a driver or Slurm has it there."""
+    original = original_of(batch_dir)
+    if original is None:
+        return None
+    there = layout.batch_dir(original, batch_dir.name)
+    try:
+        submission = submission_of(there)
+        live = is_alive(there) if submission is None else _slurm_has(submission, driver_state(there))
+    except OSError:
+        return None  # not this user's: nor is what runs there
+    return original if live else None
+
+
 def _executing(state: DriverState | None) -> set[str]:
     return set() if state is None else {current.trial for current in state.current}
 
@@ -237,9 +263,10 @@ def cancel(results_dir: Path, batch: str, trials: Iterable[str] | None = None) -
     queue is taken from it where everything is to end.
 
     Raises:
-        EnvironmentFailure: the results folder cannot be written.
+        EnvironmentFailure: the results folder cannot be written, or is a copy of the one in which the batch runs.
     """
     batch_dir = layout.batch_dir(results_dir, batch)
+    refuse_copies(results_dir, [batch])
     with results_lock(results_dir):
         try:
             ask_to_cancel(batch_dir, trials)
@@ -288,7 +315,8 @@ def read_batch(batch_dir: Path) -> Batch:
         UntrustedFolderError: others could have written it.
     """
     layout.check_private(batch_dir)
-    return decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
+    batch = decode(Batch, read_json(batch_dir / layout.BATCH_FILE), str(batch_dir / layout.BATCH_FILE))
+    return at_home(batch, batch_dir)
 
 
 def write_batch(batch: Batch) -> Path:

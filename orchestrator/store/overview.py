@@ -177,7 +177,16 @@ def unsettled(connection: Connection) -> list[str]:
     return list(connection.execute(text(query)).scalars())
 
 
-def results_dirs(connection: Connection) -> list[str]:
-    """The results folders that batches in the database came from."""
+def results_dirs(connection: Connection, here: Path | None = None) -> list[str]:
+    """The results folders that batches in the database came from: `here` for those that lie in it, whatever the
+    database of a copied or moved folder says of them."""
     folders = connection.execute(text("SELECT DISTINCT folder FROM batches WHERE folder <> ''")).scalars()
-    return sorted({str(Path(folder).parent.parent) for folder in folders})
+    return sorted({str(folder_of(folder, here)) for folder in folders})
+
+
+def folder_of(batch_dir: str, here: Path | None) -> Path:
+    """The results folder of a batch's folder: `here` where the batch lies in it."""
+    said = Path(batch_dir).parent.parent
+    if here is None or said == here.absolute():
+        return said
+    return here.absolute() if (here / "batches" / Path(batch_dir).name / "batch.json").exists() else said
