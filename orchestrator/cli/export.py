@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from orchestrator.report.whole_file import write_whole
 
     path = Path(args.output) if args.output else None
-    chosen = args.format or ("json" if args.json else _BY_SUFFIX.get(path.suffix if path else "", "csv"))
+    chosen = args.format or ("json" if args.json else _by_suffix(path))
     if chosen == "parquet" and path is None:
         raise UsageError("Parquet is a binary format: name its file with --output.")
     with results(args, args.what) as found:
@@ -43,8 +43,27 @@ def run(args: argparse.Namespace) -> int:
     if path is None:
         sys.stdout.write(content.decode())
     else:
-        write_whole(path, content)
+        size = write_whole(path, content)
+        if args.json:
+            print(json.dumps({"files": [{"path": str(path), "bytes": size}]}, indent=1))
+        else:
+            print(f"{path}: {size / 1000:.0f} kB")
     return 0
+
+
+def _by_suffix(path: Path | None) -> str:
+    """The format that a file's ending stands for; csv without a file or an ending.
+
+    Raises:
+        UsageError: the ending stands for none.
+    """
+    if path is None or not path.suffix:
+        return "csv"
+    chosen = _BY_SUFFIX.get(path.suffix.lower())
+    if chosen is None:
+        known = ", ".join(_BY_SUFFIX)
+        raise UsageError(f"No format is written to {path.suffix} files: name the file {known}, or give --format.")
+    return chosen
 
 
 def _content(comparison: Comparison, chosen: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,15 @@ def _print(found: Answer, *, as_json: bool, as_csv: bool) -> None:
             for index in range(len(found.columns))
         ]
         columns = tuple(Column(plain(name), right) for name, right in zip(found.columns, numeric, strict=True))
-        print_table(Table("", columns, tuple(tuple(map(plain, row)) for row in found.rows)), sys.stdout)
+        cells = tuple(tuple(plain(_rounded(value)) for value in row) for row in found.rows)
+        print_table(Table("", columns, cells), sys.stdout)
+
+
+def _rounded(value: Any) -> Any:
+    """A float as a person reads it; --json and --csv have every digit."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
 
 
 def _same(value: Any) -> Any:

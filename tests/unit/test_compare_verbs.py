@@ -230,3 +230,21 @@ def test_recommend_says_in_what_the_match_keys_of_one_study_differ(results, caps
     code, text = answer(capsys, "recommend", "demo", "--target-gb", "500")
     assert code == 0
     assert "not weighed against each other. The keys differ in:\n  hardware.name: " in text
+
+
+def test_export_says_what_it_wrote_and_refuses_an_ending_that_stands_for_no_format(results, capsys, tmp_path):
+    code, text = answer(capsys, "export", "demo", "--output", "x.md")
+    assert (code, text) == (0, f"x.md: {(tmp_path / 'x.md').stat().st_size / 1000:.0f} kB\n")
+    assert main(["export", "demo", "--output", "x.txt"]) == 2
+    assert "No format is written to .txt files: name the file .csv, " in capsys.readouterr().err
+    assert not (tmp_path / "x.txt").exists()
+    assert main(["export", "demo", "--output", "x.txt", "--format", "csv"]) == 0
+
+
+def test_a_query_table_rounds_floats_and_json_does_not(results, capsys):
+    sql = "SELECT 1.0 / 3 AS third, 12345678.9 AS large FROM v_trials LIMIT 1"
+    _, text = answer(capsys, "query", sql)
+    assert text.splitlines()[-1].split() == ["0.333333", "12345679"]
+    code, text = answer(capsys, "query", sql, "--json")
+    assert code == 0
+    assert "0.3333333333333333" in text
