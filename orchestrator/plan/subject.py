@@ -9,11 +9,16 @@ from typing import Any
 from orchestrator.plan.candidate import group, is_whole, trainer_of
 from orchestrator.plan.fields import FIELDS, Field, framework_fields
 from orchestrator.plan.verdict import Revision
+from orchestrator.predict.huggingface import megatron_fields
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
+from orchestrator.predict.recipes import recipe_of
 
 
 class UnknownFieldError(LookupError):
     """A field that only the recipe knows, or whose value has the wrong type: a rule that needs it says nothing."""
+
+
+EXPERTS = "num_moe_experts"
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Subject:
         cluster = group(request, "cluster")
         per_node, nodes = cluster.get("gpus_per_node"), cluster.get("nodes")
         return cls(
-            given=framework_fields(request),
+            given={**_published_experts(request), **framework_fields(request)},
             revision=revision or Revision(),
             trainer=trainer_of(request),
             gpus_per_node=per_node if is_whole(per_node) and per_node > 0 else None,
@@ -168,3 +173,18 @@ def has_type(value: Any, field: Field) -> bool:
     if isinstance(value, bool):
         return bool in field.types
     return isinstance(value, field.types)
+
+
+def _published_experts(request: Mapping[str, Any]) -> dict[str, int]:
+    """How many experts a recipe's model has, where its published shapes or what is written down of the recipe say it,
+    as predictions take it. Nothing where neither does."""
+    if trainer_of(request) != "bridge":
+        return {}
+    model = group(request, "model")
+    known = recipe_of(model.get("recipe"))
+    published = model.get("huggingface_config")
+    fields = {
+        **(megatron_fields(published) if isinstance(published, Mapping) else {}),
+        **(known[1].model if known else {}),
+    }
+    return {EXPERTS: fields[EXPERTS]} if is_whole(fields.get(EXPERTS)) else {}

@@ -91,3 +91,12 @@ def test_what_even_the_low_end_is_too_much_for_is_marked_and_runs_all_the_same(
     assert line.endswith(f", will not fit {beyond}") == (beyond is not None)
     said = any("runs all the same" in line for line in cost_lines(plan, predicted))
     assert said == (beyond is not None)
+
+
+def test_rules_know_how_many_experts_a_known_recipes_model_has() -> None:
+    request = compose([*MOONLIGHT, "parallelism.ep=3", "parallelism.world_size=12"])
+    (entry,) = make_plan("s", [Candidate("one", request)], known={}).rejected
+    assert any("num_moe_experts=64 is no multiple of parallelism.ep=3" in finding.message for finding in entry.findings)
+    assert not plan_of(*MOONLIGHT).rejected
+    own = compose([*MOONLIGHT, "parallelism.ep=3", "parallelism.world_size=12", "model.num_moe_experts=66"])
+    assert not make_plan("s", [Candidate("one", own)], known={}).rejected
