@@ -77,7 +77,7 @@ def _moe_stays_high(subject: Subject) -> Seen | None:
         action = f"Test {', '.join(sorted(wider))} next; whole moe is for broader pressure.{subject.passed}"
         step = Step(action, command)
     elif subject.passed or subject.tried_full:
-        step = Step(f"What recomputes more on this ladder was tried already.{subject.passed}")
+        step = Step(f"What is left on this ladder was tried, or is less than what ran out of memory.{subject.passed}")
     else:
         step = Step("Only full recompute is broader.", subject.full())
     return Seen(
@@ -88,14 +88,27 @@ def _moe_stays_high(subject: Subject) -> Seen | None:
 
 
 def _next_on_ladder(subject: Subject) -> frozenset[str] | None:
-    """The labels with one more of the ladder's, where nobody measured that yet; whole moe replaces what lies in it."""
+    """The labels with one more of the ladder's, where nobody tried that, nor ran out of memory with more than that;
+    whole moe replaces what lies in it."""
     if "moe" in subject.labels:
         return None
     rungs = [label for label in LADDER if label not in subject.labels]
     if subject.model.grouped_gemm is False:
         rungs = [label for label in rungs if label != "moe_act"]
     wider = [(subject.labels - INSIDE_MOE if label == "moe" else subject.labels) | {label} for label in rungs]
-    return next((labels for labels in wider if not subject.tried(labels)), None)
+    ran_out = [_labels_of(line) for line in subject.group.lines if _out_of_activations(line)]
+    untried = [labels for labels in wider if not subject.tried(labels)]
+    return next((labels for labels in untried if not any(labels <= more for more in ran_out)), None)
+
+
+def _labels_of(line: Line) -> frozenset[str]:
+    return line.candidate.recompute.labels
+
+
+def _out_of_activations(line: Line) -> bool:
+    """Whether a selective line ran out of memory where less recompute would not fit either."""
+    selective = line.candidate.recompute.granularity == "selective"
+    return selective and (line.label or "").startswith("OOM-") and line.decided.stage not in STATE_STAGES
 
 
 def _overlap(subject: Subject) -> Seen | None:

@@ -225,7 +225,9 @@ def _throughput(line: Line) -> str:
 
 def _label(line: Line) -> str:
     row = line.decided
-    text = plain(row.outcome_text or line.label or "no outcome")
+    text = plain(line.label or row.outcome_text or "no outcome")
+    if row.outcome_text and line.label and not row.passed:
+        text += f" ({plain(row.outcome_text)})"
     if len(line.runs) > 1:
         text += f" ({line.passed} of {len(line.runs)} passed)"
     if not row.passed and row.stage is not None and row.origin != ORIGIN_PUBLISHED:

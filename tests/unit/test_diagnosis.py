@@ -341,3 +341,10 @@ def test_a_command_for_a_published_row_asks_for_its_own_model_and_trainer(table)
             assert not words or "trainer=bridge" in words
             lists = [word for word in words if word.startswith("recompute_modules=")]
             assert all(not text or text not in tried for word in lists for text in word[18:-1].split("],[")[1:])
+
+
+def test_less_than_what_ran_out_of_memory_is_not_proposed_in_the_published_table():
+    rows = published_rows("nemotron-3-nano")
+    found = {finding.subject: finding.steps[0] for finding in diagnose(compare(rows), RULES, Commands(""))}
+    assert found["[]"].command is None
+    assert "Of what was tried, moe; moe, layernorm passed" in found["[]"].action

@@ -8,7 +8,7 @@ from measured_rows import row
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables, rows_of_table
 from orchestrator.records.jsonfile import FormatError
-from orchestrator.report.compare import delta_text
+from orchestrator.report.compare import delta_text, group_table
 
 
 def only_group(table):
@@ -98,3 +98,12 @@ def test_a_table_of_somebody_else_is_refused_with_the_field_that_is_wrong(table,
 def test_a_table_of_somebody_else_with_the_least_of_fields_is_read():
     (row,) = rows_of_table({"rows": [ROW], **TABLE}, "t.json")
     assert (row.label, row.peak.allocated, row.step_ms) == ("pass", 3_000_000_000, 5)
+
+
+def test_compare_says_an_outcome_in_the_words_of_every_other_verb_and_its_sources_beside_it():
+    table = group_table(only_group("nemotron-3-nano"))
+    place = [column.header for column in table.columns].index("label")
+    assert [row[place] for row in table.rows][:2] == [
+        "OOM-unknown (OOM after iteration 1)",
+        "OOM-unknown (OOM in iteration 1)",
+    ]
