@@ -13,18 +13,22 @@ import pytest
 import recorded
 
 from orchestrator.cli.main import main
+from orchestrator.cli.run import _say_left_out
 from orchestrator.config.compose import compose
 from orchestrator.config.multirun import Composed
 from orchestrator.dispatch.liveness import DRIVER_FILE, RUNNING, CurrentTrial, DriverState, take_driver_lock
 from orchestrator.dispatch.search import SEARCH_FILE, Searching, carry_search, read_decisions, write_search
 from orchestrator.dispatch.submit import live_batches
 from orchestrator.plan.candidate import trial_config
+from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.modes import expand_mode
+from orchestrator.plan.plan import SEARCH_RULE, Plan, PlannedTrial, Status
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import decode, read_json, write_json
 from orchestrator.records.spec import Batch
 from orchestrator.report.search import decision_lines
 from orchestrator.select.search import Search, Searched, Tried, decide, gpu_hours
+from orchestrator.store.collect import collect
 from orchestrator.store.database import default_url, open_store
 from orchestrator.store.plans import PlannedRow, new_plan, record_plan
 
@@ -271,3 +275,23 @@ def test_only_what_a_search_runs_now_is_sure_to_run(batch: Batch) -> None:
     finally:
         os.close(lock)
     assert not live_batches(results)
+
+
+def test_a_command_that_waited_for_a_search_names_what_that_left_out(
+    batch: Batch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of its trials that have a result by then nothing is said."""
+    ran(batch, 0, 10**6, 100.0)
+    entries = [
+        PlannedTrial(trial, name, {}, 0, Status.KNOWN, (Finding(SEARCH_RULE, Kind.NOTE, "it waits"),))
+        for name, trial in TRIALS.items()
+    ]
+    results = Path(batch.results_dir)
+    with open_store(default_url(results), write=True) as store:
+        collect(store, results)
+        _say_left_out(store, Plan("second", tuple(entries)))
+        assert capsys.readouterr().err == (
+            "a search has left out [moe_act], [core_attn,moe]: the same command runs that now\n"
+        )
+        _say_left_out(store, Plan("second", ()))
+        assert capsys.readouterr().err == ""
