@@ -56,7 +56,8 @@ def run(given: argparse.Namespace) -> int:
         with interrupts_held() as held:
             running = submit(asked, plan, search)
     if asked.request["cluster"]["kind"] == SLURM:
-        return _show_submitted(asked, plan, running, as_json=given.json)
+        shown = _show_submitted(asked, plan, running, as_json=given.json)
+        return 1 if running.refused else shown
     interrupted = follow(asked, running, interrupted=bool(held))
     refuse_dead(asked, running)
     with writable_store(asked) as store:
@@ -72,7 +73,9 @@ def run(given: argparse.Namespace) -> int:
         from orchestrator.cli.trackers import send_on
 
         send_on({asked.study: asked.request["study"]["sinks"]}, asked.database, asked.results_dir)
-    return 128 + signal.SIGINT if interrupted else 0
+    if interrupted:
+        return 128 + signal.SIGINT
+    return 1 if running.refused else 0
 
 
 def _plan(asked: Asked) -> Plan:

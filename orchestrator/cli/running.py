@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.place import collect, note, writable_store
 from orchestrator.cli.planning import Asked
 from orchestrator.config.errors import EnvironmentFailure
-from orchestrator.records.layout import batch_dir
+from orchestrator.records.layout import batch_dir, untrusted_trials
+from orchestrator.report.text import plain
 
 if TYPE_CHECKING:
     from orchestrator.plan.plan import Plan
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 CANCEL_SECONDS = 20.0
 """How long a cancelled study may take to leave its records: ranks have three seconds, the driver a few more."""
 
+_ROOM_BYTES = 1 << 20
+"""Less than this is no room for the records of a trial."""
+
 
 @dataclass
 class Running:
@@ -30,6 +35,8 @@ class Running:
 
     own: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """Trials that were not started, because nobody would read what they leave."""
 
 
 def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
@@ -51,8 +58,15 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
 
     running = Running()
     taken: set[str] = set()
-    if plan.new:
-        asks = [Ask.of(entry) for entry in plan.new]
+    untrusted = untrusted_trials(asked.results_dir, [entry.trial for entry in plan.new])
+    running.refused = [*untrusted]
+    for entry in plan.new:
+        if entry.trial in untrusted:
+            note(f"not run: {plain(entry.name)}: {plain(untrusted[entry.trial])}")
+    if untrusted and search is not None:
+        raise EnvironmentFailure("The search is not started: see above.")
+    asks = [Ask.of(entry) for entry in plan.new if entry.trial not in untrusted]
+    if asks:
         submitted = hand_over(
             asks,
             asked.request,
@@ -66,7 +80,7 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
         runs = sum(len(batch.trials) for batch in submitted.batches)
-        asked_for = {entry.trial for entry in plan.new}
+        asked_for = {ask.trial for ask in asks}
         controls = runs - len({trial.trial for batch in submitted.batches for trial in batch.trials} & asked_for)
         if search is not None:
             note(f"a search over {len(search.candidates)} candidates: the driver decides which of them run")
@@ -126,6 +140,11 @@ def refuse_dead(asked: Asked, running: Running) -> None:
 
     for batch in running.own:
         folder = batch_dir(asked.results_dir, batch)
+        if not folder.is_dir():
+            raise EnvironmentFailure(
+                f"The results folder {asked.results_dir} is gone, or batch {batch} of it is: it was removed while its "
+                "trials ran, and what they had measured with it. The same command starts again."
+            )
         try:
             state = read_driver_state(folder)
         except FormatError:
@@ -133,8 +152,16 @@ def refuse_dead(asked: Asked, running: Running) -> None:
         if (state is None or state.state == RUNNING) and not is_alive(folder):
             raise EnvironmentFailure(
                 f"The driver of batch {batch} died before its trials were done{_last_error(folder / 'driver.log')}. "
-                "The same command runs what is missing."
+                f"{_full(folder)}The same command runs what is missing."
             )
+
+
+def _full(folder: Path) -> str:
+    """That there is no room, where that is so: a driver that dies of it cannot write why."""
+    space = os.statvfs(folder)
+    if space.f_bavail * space.f_frsize >= _ROOM_BYTES and (space.f_favail or not space.f_files):
+        return ""
+    return f"The file system of {folder.parent.parent} has no free space left: make room first. "
 
 
 def _last_error(log: Path) -> str:

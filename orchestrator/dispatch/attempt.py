@@ -267,9 +267,11 @@ def attempt_dirs(results_dir: Path, trial: str) -> list[Path]:
     """Folders of a trial's attempts, oldest first."""
     try:
         entries = list(layout.trial_dir(results_dir, trial).iterdir())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted((entry for entry in entries if entry.name.isdecimal()), key=lambda entry: int(entry.name))
+    return sorted(
+        (entry for entry in entries if entry.name.isdecimal() and entry.is_dir()), key=lambda entry: int(entry.name)
+    )
 
 
 def read_attempt(run_dir: Path) -> AttemptRecord | None:

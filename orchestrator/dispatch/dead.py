@@ -108,4 +108,4 @@ def _trials_of(results_dir: Path, batch_dir: Path) -> list[str]:
         return list(dict.fromkeys(trial.trial for trial in read_batch(batch_dir).trials))
     except FormatError:
         runs = layout.runs_dir(results_dir)
-        return sorted(entry.name for entry in runs.iterdir()) if runs.is_dir() else []
+        return sorted(entry.name for entry in runs.iterdir() if entry.is_dir()) if runs.is_dir() else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 BATCH_FILE = "batch.json"
@@ -31,6 +32,23 @@ def attempt_dir(results_dir: Path, trial: str, attempt: str) -> Path:
 
 def batch_dir(results_dir: Path, batch: str) -> Path:
     return results_dir / "batches" / batch
+
+
+def untrusted_trials(results_dir: Path, trials: Iterable[str]) -> dict[str, str]:
+    """Of these trials those whose folder's records would not be read, each with why: a run in it would never count."""
+    found = {}
+    for trial in trials:
+        folder = trial_dir(results_dir, trial)
+        try:
+            check_private(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            found[trial] = str(error)
+            continue
+        if not folder.is_dir():
+            found[trial] = f"{folder} is no folder: remove it"
+    return found
 
 
 def rank_file(run_dir: Path, rank: int) -> Path:
