@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from orchestrator.config.errors import UsageError
 from orchestrator.config.finish import finished
 from orchestrator.config.overrides import check_value, first_line, is_group, parsed
 from orchestrator.config.plain import Word, is_literal, with_values
+from orchestrator.config.secrets import refuse_secret_values, secrets_of
 from orchestrator.config.typecheck import checked
 from orchestrator.config.yaml_times import read_times_as_text
 
@@ -47,6 +49,9 @@ class Composer:
     _words: dict[str, Word] = field(default_factory=dict, repr=False)
     _checked: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict, repr=False)
     """Groups that the schema was applied to, by name and content."""
+    _secrets: dict[str, str] = field(default_factory=lambda: secrets_of(os.environ), repr=False)
+    _harmless: dict[int, Any] = field(default_factory=dict, repr=False)
+    """What no secret stands in, by identity: requests share it."""
 
     @property
     def loader(self) -> ConfigLoader:
@@ -91,9 +96,18 @@ class Composer:
         must not be changed.
 
         Raises:
-            UsageError: a setting that does not exist or has the wrong type.
+            UsageError: a setting that does not exist or has the wrong type, or that holds a secret of the environment.
         """
-        return finished(checked(self.raw(overrides), self._checked))
+        request = finished(checked(self.raw(overrides), self._checked))
+        self._refuse_secrets(request)
+        return request
+
+    def _refuse_secrets(self, request: Mapping[str, Any]) -> None:
+        for key, group in request.items():
+            # The database's address is written nowhere, and holds a password by its nature.
+            if self._secrets and key != "store" and self._harmless.get(id(group)) is not group:
+                refuse_secret_values(group, key, self._secrets)
+                self._harmless[id(group)] = group
 
     def check(self, overrides: Sequence[str]) -> None:
         """Compose and drop the result, so that what is wrong is said in one line.
