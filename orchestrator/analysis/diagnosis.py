@@ -100,7 +100,7 @@ def outcome(line: Line) -> str:
     """A line's label, or its source's words, with where and when: `OOM-bwd on rank 3 after iteration 1`."""
     row = line.decided
     if row.outcome_text and row.stage is None:
-        return row.outcome_text
+        return row.outcome_text if line.label is None else f"{line.label} ({row.outcome_text})"
     where = f" on rank {row.rank}" if row.rank is not None else ""
     after = f" after iteration {row.last_iteration}" if row.last_iteration else ""
     return f"{line.label}{where}{after}"
