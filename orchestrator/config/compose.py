@@ -98,7 +98,10 @@ class Composer:
         Raises:
             UsageError: a setting that does not exist or has the wrong type, or that holds a secret of the environment.
         """
-        request = finished(checked(self.raw(overrides), self._checked))
+        try:
+            request = finished(checked(self.raw(overrides), self._checked))
+        except UsageError as error:
+            raise self._with_shadow(error) from error
         self._refuse_secrets(request)
         return request
 
@@ -115,8 +118,25 @@ class Composer:
         Raises:
             UsageError: as `raw`.
         """
-        with _one_line():
-            self._composed(overrides, with_hydra=True)
+        try:
+            with _one_line():
+                self._composed(overrides, with_hydra=True)
+        except UsageError as error:
+            raise self._with_shadow(error) from error
+
+    def _with_shadow(self, error: UsageError) -> UsageError:
+        """With the user's primary configuration that has no defaults list, where there is one."""
+        file = f"{self.config_name}.yaml"
+        shadow = next((folder / file for folder in self.folders if (folder / file).is_file()), None)
+        if shadow is None or shadow.parent == self.folders[-1] or str(shadow) in str(error):
+            return error
+        if re.search(r"^[\"']?defaults[\"']?\s*:", shadow.read_text(errors="replace"), re.MULTILINE):
+            return error
+        ours = self.folders[-1] / "config.yaml"
+        return UsageError(
+            f"{error} {shadow} is read as the primary configuration and has no defaults list: begin it with the one of "
+            f"{ours}, or remove it."
+        )
 
     def sweeper_params(self) -> dict[str, str]:
         """What a configuration file declares in `hydra.sweeper.params`: overrides, most of them sweeps."""
