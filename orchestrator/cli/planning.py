@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.counting import counting
 from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
@@ -53,7 +54,8 @@ def ask(given: argparse.Namespace) -> Asked:
         UsageError: as `config.multirun.expand` and `plan.modes.expand_mode`.
     """
     with composing(given.config_dir, given.config_name) as composer:
-        composed = expand(given.overrides, composer, given.multirun)
+        with counting("composed {} candidates") as tell:
+            composed = expand(given.overrides, composer, given.multirun, tell)
         candidates = expand_mode(composed)
     for label, why in dropped_from_base(composed).items():
         # Beside the answer, which may be JSON.
@@ -96,7 +98,9 @@ def judge(asked: Asked, *, may_start: bool = False, say: Callable[[str], None] =
         return RecipeNode.of(request, asked.results_dir, may_start=may_start, say=say)
 
     candidates = [Candidate(one.name, one.request) for one in asked.candidates]
-    validation = validate(candidates, elsewhere=node)
+    with counting("checking {} candidates") as tell:
+        tell(len(candidates))
+        validation = validate(candidates, elsewhere=node)
     return Judged(tuple(with_resolved(candidates, validation.verdicts)), validation)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +47,10 @@ class Composed:
     request: dict[str, Any]
 
 
-def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Composed]:
-    """Every candidate that a command line asks for, in order.
+def expand(
+    words: Sequence[str], composer: Composer, multirun: bool, tell: Callable[[int], None] = lambda count: None
+) -> list[Composed]:
+    """Every candidate that a command line asks for, in order. `tell` hears how many are composed, after each.
 
     Raises:
         UsageError: an empty grid, a sweep without `-m`, and every override that would silently do something else.
@@ -63,6 +65,7 @@ def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Com
         if not candidates:
             points.append(point)
             requests.append(base)
+            tell(len(requests))
             continue
         if len(requests) + len(candidates) > MOST_POINTS:
             raise UsageError(
@@ -73,6 +76,7 @@ def expand(words: Sequence[str], composer: Composer, multirun: bool) -> list[Com
             whole = _with_candidate(point, candidate, number, overrides, composer)
             points.append(whole)
             requests.append(_composed_candidate(composer, whole, number))
+            tell(len(requests))
     _refuse_differences(requests)
     count = len(requests) * max(request["study"]["repeats"] for request in requests)
     if count > MOST_POINTS:
