@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from orchestrator import __version__
 from orchestrator.cli.verbs import VERBS
 from orchestrator.config.errors import OrchestratorError, UsageError
 from orchestrator.config.nearest import nearest
+from orchestrator.records.redact import redact_text
 from orchestrator.report.text import plain
 
 PROGRAM = "python -m orchestrator"
@@ -52,7 +54,9 @@ _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 def main(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Errors for users become one line on stderr."""
     try:
-        return _dispatch(list(arguments))
+        code = _dispatch(list(arguments))
+        sys.stdout.flush()
+        return code
     except OrchestratorError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
@@ -63,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         print(file=sys.stderr)
         return 128 + signal.SIGINT
     except OSError as error:
+        if error.filename is None and _has_lost_stdout():
+            return _fail(f"The standard output could not be written: {error.strerror or error}.", 1)
         return _fail(_explained(error), 1)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
@@ -77,12 +83,13 @@ def main(arguments: Sequence[str]) -> int:
         if type(error).__module__.partition(".")[0] not in _DATABASE_MODULES:
             raise
         said = getattr(error, "orig", None) or error  # without the statement and its values
-        return _fail(f"The database failed: {' '.join(str(said).split())}.", 1)
+        return _fail(f"The database failed: {redact_text(' '.join(str(said).split()))}.", 1)
 
 
 def entry() -> NoReturn:
     """The console script."""
     _open_standard_streams()
+    _show_every_character()
     code = main(sys.argv[1:])
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
@@ -100,6 +107,25 @@ def _open_standard_streams() -> None:
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def _show_every_character() -> None:
+    """Print what a stream's encoding lacks (a `·` in ASCII) as its escape: an answer must not end in an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _has_lost_stdout() -> bool:
+    """Whether it is the standard output that cannot be written; what it still holds is then given up."""
+    try:
+        os.write(sys.stdout.fileno(), b"")  # a device that is full refuses nothing, too
+        sys.stdout.flush()
+    except OSError:
+        # Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _dispatch(arguments: list[str]) -> int:

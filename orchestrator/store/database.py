@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
 
-from orchestrator.config.errors import EnvironmentFailure, UsageError
+from orchestrator.config.errors import EnvironmentFailure
 from orchestrator.records import layout
+from orchestrator.store.address import parse_url, secrets_of, shown_url, without_secrets
 from orchestrator.store.failures import StoreMissing, explained
 from orchestrator.store.filesystem import may_use_wal, mounted_type
 from orchestrator.store.schema import EMPTY, check_schema, stored_revision
 from orchestrator.store.shaped import decoded
+
+__all__ = ["Store", "default_url", "describe", "open_store", "parse_url", "shown_url"]
 
 FILE_NAME = "store.sqlite"
 BUSY_SECONDS = 5.0
@@ -32,7 +35,7 @@ class Store:
 
     engine: Engine
     where: str
-    """What to call it in messages: a path, or a URL without its password."""
+    """What to call it in messages: a path, or a URL without anything secret."""
     path: Path | None
     writable: bool
     busy_seconds: float
@@ -49,7 +52,7 @@ class Store:
         Raises:
             EnvironmentFailure: as `failures.explained` says.
         """
-        with explained(self.where, self.busy_seconds), self.engine.connect() as connection:
+        with explained(self.where, self.busy_seconds, secrets_of(self.engine.url)), self.engine.connect() as connection:
             yield connection
 
     @contextmanager
@@ -62,7 +65,7 @@ class Store:
         if not self.writable:
             raise RuntimeError("this store was opened to be read")
         engine = self.engine.execution_options(**{_WRITES: True})
-        with explained(self.where, self.busy_seconds), engine.begin() as connection:
+        with explained(self.where, self.busy_seconds, secrets_of(self.engine.url)), engine.begin() as connection:
             yield connection
 
     def close(self) -> None:
@@ -104,37 +107,6 @@ def open_store(url: str | Path, *, write: bool = False, busy_seconds: float = BU
     return store
 
 
-def parse_url(url: str | Path) -> URL:
-    """The URL of a database; a plain path is a SQLite file.
-
-    Raises:
-        UsageError: it cannot be read, or names another kind of database.
-    """
-    text = str(url)
-    if isinstance(url, Path) or "://" not in text:
-        return URL.create("sqlite", database=text)
-    try:
-        parsed = make_url(text)
-        backend = parsed.get_backend_name()
-    except (ArgumentError, NoSuchModuleError, ValueError):
-        raise UsageError(_wrong_url("<not shown>")) from None
-    if backend == "postgres":
-        parsed, backend = parsed.set(drivername="postgresql"), "postgresql"
-    if backend == "postgresql":
-        return parsed.set(drivername="postgresql+psycopg")
-    if backend != "sqlite" or not parsed.database or parsed.database == ":memory:":
-        raise UsageError(_wrong_url(parsed.render_as_string(hide_password=True)))
-    return parsed
-
-
-def shown_url(url: str | Path) -> str:
-    """What to call a database in messages: a path, or a URL without its password."""
-    parsed = parse_url(url)
-    if parsed.get_backend_name() == "sqlite":
-        return str(Path(parsed.database or "").expanduser().absolute())
-    return parsed.render_as_string(hide_password=True)
-
-
 def describe(url: str | Path) -> tuple[str, str | None, list[str]]:
     """What it is called, the revision of its schema (None where there is none yet), and what to know of it.
 
@@ -154,13 +126,6 @@ def describe(url: str | Path) -> tuple[str, str | None, list[str]]:
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar()
             notes.append(f"journal mode {mode}")
     return store.where, None if revision == EMPTY else revision, notes
-
-
-def _wrong_url(shown: str) -> str:
-    return (
-        f"{shown} is no database that this release can open: give `sqlite:///PATH` "
-        "or `postgresql://USER@HOST/DATABASE` as --db, ORCHESTRATOR_DB or store.url."
-    )
 
 
 def _check_or_migrate(store: Store) -> None:
@@ -264,4 +229,4 @@ def _open_postgresql(url: URL, *, write: bool, busy_seconds: float) -> Store:
     if not write:
         options += " -c default_transaction_read_only=on"
     engine = create_engine(url, connect_args={"options": options, "connect_timeout": 10}, pool_pre_ping=True)
-    return Store(engine, url.render_as_string(hide_password=True), None, write, busy_seconds)
+    return Store(engine, without_secrets(url), None, write, busy_seconds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -24,8 +24,8 @@ class SchemaMismatch(EnvironmentFailure):
 
 
 @contextmanager
-def explained(where: str, busy_seconds: float) -> Iterator[None]:
-    """Turn a database's refusal into one sentence that names the database.
+def explained(where: str, busy_seconds: float, secrets: Sequence[str] = ()) -> Iterator[None]:
+    """Turn a database's refusal into one sentence that names the database, and repeats none of its `secrets`.
 
     Raises:
         EnvironmentFailure: locked, full, read-only, damaged, unreachable.
@@ -33,15 +33,22 @@ def explained(where: str, busy_seconds: float) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        failure = _explain(str(error.orig), where, busy_seconds)
-        if failure is None and isinstance(error, OperationalError):
-            failure = EnvironmentFailure(f"The database {where} failed: {' '.join(str(error.orig).split())}")
+        said = _without(secrets, str(error.orig))
+        failure = _explain(said, where, busy_seconds)
+        if failure is None and (isinstance(error, OperationalError) or said != str(error.orig)):
+            failure = EnvironmentFailure(f"The database {where} failed: {' '.join(said.split())}")
         if failure is None:
             raise
         raise failure from error
     except sqlite3.Error as error:  # while a connection is made, before SQLAlchemy has it
         failure = _explain(str(error), where, busy_seconds)
         raise failure or EnvironmentFailure(f"The database {where} failed: {error}.") from error
+
+
+def _without(secrets: Sequence[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
 
 
 def _explain(text: str, where: str, busy_seconds: float) -> EnvironmentFailure | None:

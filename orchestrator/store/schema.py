@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -18,7 +20,11 @@ FOREIGN = "foreign"
 
 
 def stored_revision(connection: Connection) -> str:
-    """The revision that a database is at, or `EMPTY`, or `FOREIGN`."""
+    """The revision that a database is at, or `EMPTY`, or `FOREIGN`.
+
+    Raises:
+        DBAPIError, sqlite3.Error: it cannot be read, or its file is damaged.
+    """
     tables = (
         "SELECT name FROM sqlite_master WHERE type = 'table'"
         if connection.dialect.name == "sqlite"
@@ -27,13 +33,25 @@ def stored_revision(connection: Connection) -> str:
     names = set(connection.execute(text(tables)).scalars())
     if not names:
         return EMPTY
-    if not {"alembic_version", "studies", "trials"} <= names:
-        return FOREIGN
-    try:
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    except DBAPIError:
-        return FOREIGN
-    return str(found) if found else FOREIGN
+    found = None
+    if {"alembic_version", "studies", "trials"} <= names:
+        try:
+            found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+        except DBAPIError:
+            if connection.dialect.name != "sqlite":
+                return FOREIGN
+    if found:
+        return str(found)
+    _refuse_damaged(connection)
+    return FOREIGN
+
+
+def _refuse_damaged(connection: Connection) -> None:
+    """A file of which pages are overwritten may list other tables than it had, or its version no more."""
+    if connection.dialect.name == "sqlite":
+        answer = str(connection.execute(text("PRAGMA quick_check(1)")).scalar())
+        if answer != "ok":
+            raise sqlite3.DatabaseError(f"database disk image is malformed: {answer}")
 
 
 def check_schema(revision: str, where: str, *, write: bool) -> bool:
