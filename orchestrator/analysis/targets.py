@@ -10,6 +10,7 @@ from orchestrator.analysis.published_tables import PUBLISHED_STUDIES
 from orchestrator.analysis.rows import Row
 from orchestrator.analysis.stored import study_rows, trial_rows
 from orchestrator.config.errors import UsageError
+from orchestrator.config.sizes import problem_of_size
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -64,7 +65,8 @@ def _target(connection: Connection, study: str) -> float | None:
 
     settings = connection.execute(select(Study.settings).where(Study.name == study)).scalar() or {}
     target = settings.get("target_gb")
-    return float(target) if isinstance(target, (int, float)) and target > 0 else None
+    # One of an older release may be out of every range: it is none.
+    return float(target) if isinstance(target, (int, float)) and problem_of_size(target) is None else None
 
 
 def _newest(connection: Connection) -> str:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import UsageError
-from orchestrator.vocabulary.units import GB
+from orchestrator.config.sizes import headroom_gb, target_gb
 
-_POWERS = {"m": 2, "g": 3, "t": 4}
 _ABOUT = """\
 Of the candidates that passed with every rank's peak at or below the target, the one with the smallest step time, why
 each other one lost, and what to paste. Candidates of different match keys are never weighed against each other. Exit
@@ -26,12 +23,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("what", nargs="*", metavar="STUDY", help="studies, or trials by id (default: the newest study)")
     parser.add_argument(
         "--target-gb",
-        type=_gigabytes,
+        type=target_gb,
         metavar="GB",
         help="what every rank must stay within, in GB (1e9 bytes); default: the study's",
     )
     parser.add_argument(
-        "--headroom-gb", type=_gigabytes, default=0, metavar="GB", help="what to leave free below the target"
+        "--headroom-gb", type=headroom_gb, default=0, metavar="GB", help="what to leave free below the target"
     )
     parser.add_argument(
         "--objective",
@@ -90,24 +87,3 @@ def _asked(studies: Sequence[str], target: float | None, *, stored: bool) -> str
     names = f"study {', '.join(map(plain, studies))}" if studies else "trials"
     whose = " (the study's)" if stored else ""
     return f"{names}: " + ("no target" if target is None else f"target {target:g} GB{whose}")
-
-
-def _gigabytes(text: str) -> float:
-    """A number of GB."""
-    try:
-        size = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GB{_without_unit(text)}") from None
-    if not math.isfinite(size) or size < 0:
-        raise argparse.ArgumentTypeError(f"{text} is no size in GB")
-    return size
-
-
-def _without_unit(text: str) -> str:
-    """What a size with a unit is in GB."""
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(GB|GiB|MB|MiB|TB|TiB)", text.strip(), re.IGNORECASE)
-    if found is None:
-        return ""
-    number, unit = float(found[1]), found[2].lower()
-    size = number * (1024 ** _POWERS[unit[0]] if "i" in unit else 1000 ** _POWERS[unit[0]])
-    return f" (1e9 bytes) without a unit: {text} is {size / GB:.6g}"

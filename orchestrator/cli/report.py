@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import UsageError
+from orchestrator.config.sizes import headroom_gb, target_gb
 
 if TYPE_CHECKING:
     from orchestrator.api import Results
@@ -26,9 +27,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--output", "-o", metavar="FILE", help="default: report.html, or report.md with --markdown")
     parser.add_argument("--markdown", action="store_true", help="Markdown, with pictures (PNG) beside the file")
     parser.add_argument(
-        "--target-gb", type=float, metavar="GB", help="what every rank must stay within (default: the study's)"
+        "--target-gb", type=target_gb, metavar="GB", help="what every rank must stay within (default: the study's)"
     )
-    parser.add_argument("--headroom-gb", type=float, default=0.0, metavar="GB", help="what to leave free below it")
+    parser.add_argument(
+        "--headroom-gb", type=headroom_gb, default=0.0, metavar="GB", help="what to leave free below it"
+    )
     parser.add_argument("--key", metavar="DIGITS", help="only rows whose match key begins so")
     add_results_flag(parser)
 
@@ -36,8 +39,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from orchestrator.cli.rows import results
 
-    if args.target_gb is not None and not args.target_gb > args.headroom_gb >= 0:
-        raise UsageError("--target-gb must be larger than --headroom-gb, and neither may be negative.")
+    if args.target_gb is not None and args.headroom_gb >= args.target_gb:
+        raise UsageError("--target-gb must be larger than --headroom-gb.")
     path = Path(args.output or ("report.md" if args.markdown else "report.html"))
     with results(args, args.what) as found:
         chosen = found.key(args.key)

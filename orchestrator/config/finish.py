@@ -8,6 +8,8 @@ from typing import Any
 
 from orchestrator.config.errors import UsageError
 from orchestrator.config.schema import RECIPE, RECOMPUTE_KEYS
+from orchestrator.config.sizes import problem_of_size
+from orchestrator.records.redact import redact_text
 from orchestrator.vocabulary.units import GB
 
 TRAINED_GROUPS = ("model", "parallelism", "precision", "training")
@@ -49,6 +51,9 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{setting} must be above zero, not {value:g}.")
         if value == math.inf:
             raise UsageError(f"{setting} must be a finite number, or null for no limit.")
+    target = request["study"]["target_gb"]
+    if target is not None and (problem := problem_of_size(target)) is not None:
+        raise UsageError(f"study.target_gb: {problem}.")
     limit = trainer["memory_limit_gb"]
     if limit is not None and limit * GB >= 2**63:
         raise UsageError(
@@ -61,10 +66,7 @@ def finished(request: dict[str, Any]) -> dict[str, Any]:
         if value is not None and value < 0:
             raise UsageError(f"{setting} must be zero or more, not {value:g}.")
     _refuse_no_folder(request["results_dir"])
-    if not request["study"]["name"].strip():
-        raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
-    if "\0" in request["study"]["name"]:
-        raise UsageError("study.name has a null byte, which no database keeps.")
+    _refuse_name(request["study"]["name"])
     return request
 
 
@@ -84,6 +86,23 @@ def seconds(value: float | str | None, setting: str) -> float | None:
         hours, minutes, rest = (int(part or 0) for part in match.groups())
         return float(hours * 3600 + minutes * 60 + rest)
     raise UsageError(f"{setting} must be seconds, or a time as 90m, 1.5h, 10:30 or 1:30:00, not {value!r}.")
+
+
+_LONGEST_NAME = 200
+
+
+def _refuse_name(name: str) -> None:
+    """A study's name is typed after a verb, shown in every table, and kept."""
+    if not name.strip():
+        raise UsageError("study.name is empty: `compare`, `show` and `cancel` need a name to find the study by.")
+    if "\0" in name:
+        raise UsageError("study.name has a null byte, which no database keeps.")
+    if redact_text(name) != name:
+        raise UsageError("study.name looks like a secret (not shown), and a name is kept and shown: give another.")
+    if name.startswith("-"):
+        raise UsageError(f"study.name={name[:_LONGEST_NAME]!r} begins with a dash: a verb would read it as an option.")
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(f"study.name has {len(name)} characters; it may have {_LONGEST_NAME}.")
 
 
 def _refuse_no_folder(path: str) -> None:

@@ -215,7 +215,8 @@ def test_recommend_refuses_studies_that_do_not_match_and_names_their_keys(databa
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("40GiB", "40GiB is 42.9497"), ("0", "leave nothing"), ("-1", "no size"), ("nan", "no size")]
+    ("target", "said"),
+    [("40GiB", "40GiB is 42.9497"), ("0", "--target-gb: 0 is no size"), ("-1", "no size"), ("nan", "no size")],
 )
 def test_recommend_takes_gigabytes_only(database, capsys, target, said):
     assert main(["recommend", "published/moonlight-16b", "--target-gb", target, "--db", database]) == 2
