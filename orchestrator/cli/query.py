@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag, answer
@@ -149,10 +150,9 @@ def _print(found: Answer, *, as_json: bool, as_csv: bool) -> None:
     from orchestrator.report.text import plain
 
     if as_json:
-        rows = [
-            {name: _json_value(value) for name, value in zip(found.columns, row, strict=True)} for row in found.rows
-        ]
-        print(json.dumps(rows, indent=1, default=str))
+        names = told_apart(found.columns)
+        objects = [{name: _json_value(value) for name, value in zip(names, row, strict=True)} for row in found.rows]
+        print(json.dumps(objects, indent=1, default=str, allow_nan=False))
     elif as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         shown = plain if sys.stdout.isatty() else _same
@@ -180,4 +180,18 @@ def _same(value: Any) -> Any:
 
 
 def _json_value(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number
     return f"<{len(value)} bytes>" if isinstance(value, (bytes, memoryview)) else value
+
+
+def told_apart(columns: Sequence[str]) -> list[str]:
+    """Names of columns with the later of equal ones numbered (`a`, `a_2`): an object has each key once."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names or (number > 1 and name in columns):
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names

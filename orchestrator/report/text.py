@@ -19,6 +19,11 @@ def plain(value: Any) -> str:
     return "".join(_visible(character) for character in text)
 
 
+def visible_lines(text: str) -> str:
+    """Lines of visible text: as `plain`, but line ends and tabs stay."""
+    return "".join(one if one in "\n\t" else _visible(one) for one in text)
+
+
 def _visible(character: str) -> str:
     if unicodedata.category(character) in _HARMFUL:
         return character.encode("unicode_escape", "backslashreplace").decode("ascii")
