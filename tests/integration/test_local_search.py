@@ -15,7 +15,7 @@ from orchestrator.config.compose import compose
 from orchestrator.dispatch.attempt import attempt_dirs
 from orchestrator.dispatch.liveness import FINISHED, read_driver_state
 from orchestrator.dispatch.search import read_decisions, write_search
-from orchestrator.dispatch.submit import start_driver, wait_for_end, write_batch
+from orchestrator.dispatch.submit import live_batches, start_driver, wait_for_end, write_batch
 from orchestrator.plan.candidate import trial_config
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, Batch, BatchTrial
 from orchestrator.select.search import Search, Searched
@@ -58,6 +58,7 @@ def ran(results: Path, failing: Sequence[str] = ()) -> tuple[list[str], Path]:
 def test_nothing_runs_after_the_answer_is_certain(tmp_path: Path) -> None:
     started, batch_dir = ran(tmp_path / "results")
     assert started == ["[]"]
+    assert not live_batches(tmp_path / "results"), "what it left out waits for it no more"
     state = read_driver_state(batch_dir)
     assert state is not None
     assert (state.state, state.done, state.open_trials) == (FINISHED, 3, [])

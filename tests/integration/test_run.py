@@ -120,7 +120,9 @@ def test_an_interrupt_cancels_the_study_and_the_same_command_runs_what_is_missin
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "cancelling" in err
+    assert out.startswith("interrupted: study "), out
     assert "failed:cancelled" in out
+    assert "There is no control" not in out
     wait_until_gone(here, 5.0)
     assert trials(here) == {"[]": ("ended", "failed:cancelled"), "[moe]": ("planned", None)}
 

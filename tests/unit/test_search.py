@@ -13,7 +13,7 @@ import pytest
 import recorded
 
 from orchestrator.cli.main import main
-from orchestrator.cli.run import _say_left_out
+from orchestrator.cli.run import _say_interrupted, _say_left_out
 from orchestrator.config.compose import compose
 from orchestrator.config.multirun import Composed
 from orchestrator.dispatch.liveness import DRIVER_FILE, RUNNING, CurrentTrial, DriverState, take_driver_lock
@@ -295,3 +295,17 @@ def test_a_command_that_waited_for_a_search_names_what_that_left_out(
         )
         _say_left_out(store, Plan("second", ()))
         assert capsys.readouterr().err == ""
+
+
+def test_an_interrupted_command_counts_what_ended_and_what_did_not(
+    batch: Batch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran(batch, 0, 10**6, 100.0)
+    entries = [PlannedTrial(trial, name, {}, 0, Status.NEW) for name, trial in TRIALS.items()]
+    results = Path(batch.results_dir)
+    with open_store(default_url(results), write=True) as store:
+        collect(store, results)
+        _say_interrupted(store, Plan("demo", tuple(entries)))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "interrupted: study demo, 3 trials: 1 pass, 2 without an outcome"
+    assert said[1] == "`compare demo` shows what was measured"
