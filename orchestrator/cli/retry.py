@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import Answering, add_results_flag, answer
 from orchestrator.config.errors import EnvironmentFailure, NothingQualifies, UsageError
+from orchestrator.records.layout import untrusted_trials
 from orchestrator.report.text import counted, plain
 
 if TYPE_CHECKING:
@@ -45,10 +46,17 @@ def run(given: argparse.Namespace) -> int:
         with answering.store.reading() as connection:
             folders = [Path(folder) for folder in results_dirs(connection, answering.results_dir)]
     made, refusals = [], []
+    left: dict[str, str] = {}
     for folder in folders:
-        batches = again(folder, trials)
+        untrusted = untrusted_trials(folder, trials)
+        left |= untrusted
+        batches = again(folder, [trial for trial in trials if trial not in untrusted])
         made += batches
         refusals += hand_over_again(batches, folder, bad_nodes(folder, trials)) if batches else []
+    for why in left.values():
+        print(f"not run: {plain(why)}", file=sys.stderr)
+    if left and not made:
+        raise EnvironmentFailure("None of these trials was started: see above.")
     if not made:
         raise NothingQualifies("None of these trials can be run again from here: they run now, or no batch had them.")
     started = sorted({trial.trial for batch in made for trial in batch.trials if trial.trial in set(trials)})
@@ -72,7 +80,7 @@ def run(given: argparse.Namespace) -> int:
         print(f"refused: {' '.join(refusal.split())}", file=sys.stderr)
     if len(refusals) == len(made):
         raise EnvironmentFailure("sbatch refused every job: see above.")
-    return 0
+    return 1 if left else 0
 
 
 def _controls(made: Sequence[Batch], asked: Collection[str]) -> list[str]:

@@ -67,3 +67,12 @@ def test_a_copy_neither_cancels_nor_buries_what_runs_in_the_original(results: Pa
     assert stage_of(results, "t") is Stage.FORWARD
     cancel(results, "b1")
     assert wait_for_end(results, "b1", 20)
+
+
+def test_retry_refuses_a_trial_whose_folder_others_can_write(results: Path) -> None:
+    run(results, trial("t"))
+    verb(results, "status")
+    folder = results / "runs" / "t".ljust(20, "0")
+    folder.chmod(0o770)
+    assert f"chmod go-w {folder}" in verb(results, "retry", "t", code=1)
+    assert len(attempt_dirs(results, folder.name)) == 1
