@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.storage import add_results_flag
 from orchestrator.config.errors import NothingQualifies, UsageError
+from orchestrator.config.sizes import problem_of_size
 from orchestrator.plan.candidate import trial_config
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def _check_flags(args: argparse.Namespace) -> None:
     """Refuse numbers that mean nothing."""
     if not 1 <= args.imbalance <= _MOST_IMBALANCE:
         raise UsageError(f"--imbalance {args.imbalance} is no factor from 1, which is the mean, to {_MOST_IMBALANCE}.")
-    if args.target_gb is not None and not 0 < args.target_gb < math.inf:
-        raise UsageError(f"--target-gb {args.target_gb} is no size in GB.")
+    if args.target_gb is not None and (problem := problem_of_size(args.target_gb)) is not None:
+        raise UsageError(f"--target-gb: {problem}.")
     if args.tensors < 0:
         raise UsageError(f"--tensors {args.tensors} is below zero.")
     if args.transformer_engine is not None and not re.match(r"\d+\.\d+", args.transformer_engine):

@@ -73,6 +73,7 @@ def test_what_no_job_can_have_is_refused(section: str, name: str, value: Any, me
         (["--imbalance", "nan"], 2, "is no factor from 1"),
         (["--target-gb", "nan"], 2, "is no size in GB"),
         (["--target-gb", "-3"], 2, "is no size in GB"),
+        (["--target-gb", "1e308"], 2, "--target-gb: 1e+308 GB is more than"),
         (["--tensors", "-1"], 2, "below zero"),
         (["--transformer-engine", "new"], 2, "is no version"),
         (["training.micro_batch_size=0"], 3, "micro_batch_size=0 must be above zero"),
