@@ -210,7 +210,7 @@ def _facts(answer: Recommendation, line: Line) -> list[Fact]:
     if line.is_control:
         facts.append(Fact("Cost", "none", "it is the control, which recomputes nothing"))
     else:
-        facts.append(_change("Time against the control", line.time_delta))
+        facts.append(change("Time against the control", line.time_delta))
         facts.append(_memory_change(answer, line))
     window = first.steady_window
     count = len(line.runs)
@@ -238,7 +238,7 @@ def _target_beside(answer: Recommendation) -> str:
 
 def _memory_change(answer: Recommendation, line: Line) -> Fact:
     """The change of the peak, and the control's own: recompute may move the peak to another stage."""
-    fact = _change("Memory against the control", line.peak_delta)
+    fact = change("Memory against the control", line.peak_delta)
     control = answer.group.control
     if line.peak_delta is None or control is None or control.peak is None or control.peak.stage is None:
         return fact
@@ -256,11 +256,12 @@ def _like(size: int, other: int) -> str:
     return format_bytes(size)
 
 
-def _change(name: str, delta: Delta | None) -> Fact:
+def change(name: str, delta: Delta | None) -> Fact:
     """A delta with what the noise makes of it: one that is not measurable may still cost."""
     if delta is None:
         return Fact(name, ABSENT, "the control has none to hold it against")
-    elsewhere = "; the control ran in another job, perhaps on other nodes" if delta.other_nodes else ""
+    place = "on other nodes" if delta.other_hosts else "in another job"
+    elsewhere = f"the control ran {place}" if delta.other_nodes else ""
     half = delta.band.half_width if delta.band is not None else None
     if not delta.measurable and half:
         low, high = share(delta.fraction - half, half), share(delta.fraction + half, half)
@@ -269,4 +270,4 @@ def _change(name: str, delta: Delta | None) -> Fact:
         beside = NO_EFFECT
     else:
         beside = f"noise band {width(half)}" if half else "" if half is not None else "noise not known"
-    return Fact(name, share(delta.fraction, half), beside + elsewhere)
+    return Fact(name, share(delta.fraction, half), "; ".join(filter(None, (beside, elsewhere))))

@@ -88,7 +88,12 @@ def _decision(section: Section) -> Iterator[str]:
         yield from ("", *_block("python", "\n".join(decision.answer.python)))
         yield from ("", *_block("text", decision.answer.bridge))
     if decision.repeat:
-        yield from ("", "To reproduce:", "", *_block("console", decision.repeat))
+        yield from (
+            "",
+            "To reproduce, into a results_dir of its own (where the results are known, nothing runs):",
+            "",
+            *_block("console", decision.repeat),
+        )
     if decision.expandable:
         yield from ("", "With expandable segments:", "", *_block("console", decision.expandable))
     if decision.repeat_alike:
