@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_controls_that_run_beside_the_trials_are_announced(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     submitted = SimpleNamespace(batches=batches(runs, asked), elsewhere=elsewhere)
     monkeypatch.setattr("orchestrator.dispatch.handover.hand_over", lambda *_, **__: submitted)
@@ -44,7 +46,7 @@ def test_controls_that_run_beside_the_trials_are_announced(
     monkeypatch.setattr("orchestrator.dispatch.batch.Ask.of", lambda entry: entry)
     entries = [SimpleNamespace(trial=f"t{number}", label=None) for number in range(asked)]
     plan: Any = SimpleNamespace(new=entries, known=[], study="s", software="f")
-    place: Any = SimpleNamespace(request={}, results_dir="results")
+    place: Any = SimpleNamespace(request={}, results_dir=tmp_path)
     submit(place, plan)
     shown = capsys.readouterr().err
     assert said in shown
