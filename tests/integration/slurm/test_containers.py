@@ -77,7 +77,8 @@ def in_apptainer(image: Path, local: Path) -> dict[str, Any]:
                 "kind": "apptainer",
                 "image": str(image),
                 "python": sys.executable,
-                "mounts": [f"{FAKE}:/fake"],
+                # The interpreter too, and what it has installed: a clone may lie below /tmp, which the stand-in hides.
+                "mounts": [f"{FAKE}:/fake", f"{sys.prefix}:{sys.prefix}", f"{ROOT}:{ROOT}"],
             },
         }
     }
