@@ -24,7 +24,8 @@ class UnknownTrainerError(LookupError):
 
 
 def find_trainer(name: str) -> Trainer:
-    """The `train` function of a trainer; `module:function` names one outside of this package.
+    """The `train` function of a trainer. A specification may name one outside of this package as `module:function`,
+    which no setting does.
 
     Raises:
         UnknownTrainerError: there is none of this name.
@@ -35,9 +36,7 @@ def find_trainer(name: str) -> Trainer:
     if not function:
         near = difflib.get_close_matches(name, TRAINERS, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UnknownTrainerError(
-            f"there is no trainer {name!r}{hint}: use {', '.join(TRAINERS)}, or module:function for one of your own"
-        )
+        raise UnknownTrainerError(f"there is no trainer {name!r}{hint}: use {', '.join(TRAINERS)}")
     loaded = importlib.import_module(module)
     found: Any = getattr(loaded, function, None)
     if found is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +16,7 @@ from orchestrator.dispatch.submit import cancel, live_batches, read_batch, wait_
 from orchestrator.records import layout
 from orchestrator.vocabulary import Stage
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def _find_fake_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherited = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(Path(__file__).parent), inherited])))
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fake_trainer")]
 
 
 @pytest.fixture

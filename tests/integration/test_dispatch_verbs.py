@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +15,7 @@ from orchestrator.dispatch.submit import handing_over, live_batches, wait_for_en
 from orchestrator.records import layout
 from orchestrator.vocabulary import Stage
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def _find_fake_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherited = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(Path(__file__).parent), inherited])))
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fake_trainer")]
 
 
 @pytest.fixture

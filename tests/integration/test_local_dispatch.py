@@ -33,13 +33,7 @@ from orchestrator.records.rank import ENDED_LOST, ENDED_SIGNAL
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, AttemptRecord, Batch, BatchTrial
 from orchestrator.vocabulary import Stage
 
-pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(autouse=True)
-def _find_fake_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherited = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(Path(__file__).parent), inherited])))
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fake_trainer")]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,15 +19,9 @@ from orchestrator.plan.candidate import trial_config
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, Batch, BatchTrial
 from orchestrator.select.search import Search, Searched
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("fake_trainer")]
 
 NAMES = ("[]", "[moe_act]", "[moe]")
-
-
-@pytest.fixture(autouse=True)
-def _find_fake_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
-    inherited = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(Path(__file__).parent), inherited])))
 
 
 def id_of(name: str) -> str:

@@ -161,6 +161,10 @@ def ask(results: Path, name: str, **more: Any) -> Ask:
     return Ask(trial_id(candidate), candidate)
 
 
+def trial_of(results: Path, name: str, **more: Any) -> str:
+    return ask(results, name, **more).trial
+
+
 def submit(results: Path, *names: str, fake: dict[str, Any] | None = None, **more: Any) -> Submitted:
     """Submit trials of these names; `fake` says by name what their trainers do."""
     os.environ["FAKE_TOLD"] = json.dumps(fake or {})

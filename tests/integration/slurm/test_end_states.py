@@ -13,7 +13,6 @@ import pytest
 from bed import (
     TRIALS,
     Bed,
-    ask,
     attempts,
     failing,
     hanging,
@@ -24,6 +23,7 @@ from bed import (
     slurm,
     state_of,
     submit,
+    trial_of,
     until,
     wait_over,
 )
@@ -36,10 +36,6 @@ from orchestrator.records import layout
 from orchestrator.vocabulary import Stage
 
 pytestmark = pytest.mark.integration
-
-
-def trial_of(results: Path, name: str, **more: object) -> str:
-    return ask(results, name, **more).trial
 
 
 def test_a_grid_runs_in_one_job_and_every_trial_is_a_step(bed: Bed, results: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from bed import (
     TRIALS,
     Bed,
-    ask,
     failing,
     hanging,
     job_of,
@@ -20,6 +19,7 @@ from bed import (
     slurm,
     state_of,
     submit,
+    trial_of,
     until,
     wait_over,
 )
@@ -29,10 +29,6 @@ from orchestrator.dispatch.slurm.record import read_submission, write_submission
 from orchestrator.records import layout
 
 pytestmark = pytest.mark.integration
-
-
-def trial_of(results: Path, name: str, **more: object) -> str:
-    return ask(results, name, **more).trial
 
 
 def test_the_queue_says_what_became_of_a_grid(bare: Bed, results: Path) -> None:
