@@ -33,11 +33,10 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
 
     torch.cuda.set_device(local_rank)
     trainer = spec.config["trainer"]
-    waited = gpu.wait_until_empty(local_rank, float(trainer.get("wait_for_empty_gpus_seconds", 30.0)))
     gpu.limit_memory(local_rank, spec.memory_limit_bytes)
     device = gpu.describe(local_rank)
     recorder.use(CudaMeter(local_rank))
-    recorder.facts(device=device, timing={"waited_for_empty_gpu_seconds": waited})
+    recorder.facts(device=device)
 
     pretrain = importlib.import_module("megatron.bridge.training.pretrain")
     found = software(PACKAGES)
@@ -50,7 +49,11 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     recorder.alternate = bool(trainer.get("alternate_recording", False))
     marks = _marks(spec, recorder, rank, world_size, device)
     module, _, function = (trainer.get("forward_step") or FORWARD_STEP).rpartition(".")
-    pretrain.pretrain(container, getattr(importlib.import_module(module), function), callbacks=[marks])
+    forward_step = getattr(importlib.import_module(module), function)
+    # Last, after half a minute of imports: what counts is that nobody holds memory when the model is built.
+    waited = gpu.wait_until_empty(local_rank, float(trainer.get("wait_for_empty_gpus_seconds", 30.0)))
+    recorder.facts(timing={"waited_for_empty_gpu_seconds": waited})
+    pretrain.pretrain(container, forward_step, callbacks=[marks])
 
 
 def keep_reports_true(recorder: Recorder) -> None:
