@@ -9,12 +9,14 @@ from enum import Enum
 from functools import cache
 
 from orchestrator.outcome.frame_rules import SourceFrame
+from orchestrator.records.stacks import asleep_in
 
 
 class Doing(Enum):
     """What keeps a rank from going on."""
 
     WAITS = "waits for another rank"
+    DEVICE = "waits for its device"
     STUCK = "is busy with something of its own"
     UNCLEAR = "cannot be told"
 
@@ -65,6 +67,26 @@ _BLOCKING = re.compile(
     r"torch/utils/data/|core/datasets/"
 )
 """Where a process that drives a GPU waits for a file, a child or a socket, and not for its device."""
+_DEVICE = SourceFrame("torch/cuda/", "synchronize")
+"""A wait for the device, by its own name. What the device waits for, nobody says."""
+_OF_ITS_OWN = frozenset(
+    (
+        "pause",
+        "nanosleep",
+        "clock_nanosleep",
+        "select",
+        "pselect6",
+        "wait4",
+        "waitid",
+        "flock",
+        "fcntl",
+        "openat",
+        "read",
+    )
+)
+"""System calls that no wait for a device or another rank sleeps in: a pause, a child, a lock, a file."""
+_OUTERMOST = frozenset(("<module>", "_run_module_as_main", "main"))
+"""Where the main thread of a trainer begins."""
 _RUNS_BACKWARD = "_engine_run_backward"
 """Where a GPU's backward runs on a thread of its own, the caller waits here (torch/autograd/graph.py)."""
 
@@ -73,15 +95,20 @@ def doing(stacks: str, device: str | None) -> tuple[Doing, SourceFrame | None]:
     """What the trainer was doing, and the frame that says so, None where none does.
 
     Args:
-        stacks: of all its threads, as faulthandler prints them.
+        stacks: of all its threads, as faulthandler prints them, after the line of `records.stacks` if there is one.
         device: `cpu` or `cuda`; None for a trainer that had not got as far. A process that drives a GPU can wait for
-            the device anywhere, and the device for another rank: there only certain frames say anything.
+            the device anywhere, and the device for another rank: there only certain frames say anything, and the
+            system call in which it sleeps.
     """
     frames = _of_the_trainer(list(_threads(stacks.splitlines())))
     own = next((frame for frame in frames if not _STANDARD_LIBRARY.search(frame.file)), None)
     if own is not None and any(rule.matches(own) for rule in WAIT_RULES):
         return Doing.WAITS, own
-    if frames and (device != "cuda" or _BLOCKING.search(frames[0].file)):
+    if not frames:
+        return Doing.UNCLEAR, None
+    if device == "cuda" and _DEVICE.file in frames[0].file and frames[0].function == _DEVICE.function:
+        return Doing.DEVICE, frames[0]
+    if device != "cuda" or _BLOCKING.search(frames[0].file) or asleep_in(stacks) in _OF_ITS_OWN:
         return Doing.STUCK, own or frames[0]
     return Doing.UNCLEAR, None
 
@@ -111,15 +138,19 @@ def _threads(lines: Iterable[str]) -> Iterator[_Thread]:
 def _of_the_trainer(threads: list[_Thread]) -> tuple[SourceFrame, ...]:
     """The frames of the thread that trains, innermost first; empty where it cannot be told apart.
 
-    Threads of Python end in `_bootstrap`; the main thread does not, nor do those on which torch runs backward.
+    It is the one that took the signal, or the one that began as a program does: other threads of Python end in
+    `_bootstrap`, and so would the last one that was printed, had it been printed whole.
     """
-    found = [thread for thread in threads if thread.frames and thread.frames[-1].function != "_bootstrap"]
-    if not found:
-        return ()
     # The last of what was printed: a trainer may have been asked twice.
-    main = next((thread for thread in reversed(found) if thread.current), found[-1])
+    found = [thread for thread in reversed(threads) if thread.frames and thread.frames[-1].function != "_bootstrap"]
+    main = next((thread for thread in found if thread.current), None)
+    if main is None:
+        main = next((thread for thread in found if thread.frames[-1].function in _OUTERMOST), None)
+    if main is None:
+        return ()
     if main.frames[0].function == _RUNS_BACKWARD:
-        main = next((thread for thread in reversed(found) if thread.frames[0].function != _RUNS_BACKWARD), main)
+        # Torch runs a GPU's backward on threads that are not Python's own.
+        main = next((thread for thread in found if thread.frames[0].function != _RUNS_BACKWARD), main)
     return main.frames
 
 

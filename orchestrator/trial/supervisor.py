@@ -32,6 +32,8 @@ from orchestrator.records.rank import (
     RankRecord,
 )
 from orchestrator.records.spec import TrialSpec
+from orchestrator.records.stacks import asleep_line
+from orchestrator.trial.asleep import sleeps_in
 from orchestrator.trial.cgroup import oom_kills
 from orchestrator.trial.output import Output, drain
 from orchestrator.trial.place import Place, child_environment
@@ -43,8 +45,11 @@ LOOK_SECONDS = 0.2
 """How often the beacon is looked at. Signals and output wake the supervisor at once."""
 KILL_SECONDS = 0.8
 """How long the record waits for a killed trainer; together with the rest it stays below two seconds."""
-DUMP_SECONDS = 1.0
-"""How long a hung trainer may take to print its stacks."""
+DUMP_SECONDS = 0.5
+"""How long a hung trainer may take to begin to print its stacks."""
+QUIET_SECONDS, LONGEST_DUMP_SECONDS = 0.25, 3.0
+"""Its stacks are whole when it prints no more for this long: a trainer on a GPU has dozens of threads, and the one that
+trains comes last."""
 FREE_SECONDS = 60.0
 """How long the supervisor waits, its record written, for the kernel to free what a killed trainer held."""
 WRITE_PAUSES = (0.1, 0.3)
@@ -208,16 +213,36 @@ class _Watch:
     def _ask_where(self, *numbers: signal.Signals) -> None:
         """Have a trainer that stands still print its stacks, through the handler that `trial.child` installs for
         SIGUSR1. SIGABRT, which faulthandler answers too, ends one that has none or lost it."""
+        asleep = sleeps_in(self.child.pid)
         for number in numbers:
             before = self.output.stderr_seen
             send(self.child.pid, number)
-            deadline = time.monotonic() + DUMP_SECONDS / 2
-            while time.monotonic() < deadline and not has_ended(self.child.pid):
-                self._take(0.05)
-                if b"most recent call first" in self.output.printed_since(before):
-                    self._take(0.05)
-                    self._stacks = self.output.printed_since(before).decode("utf-8", "replace")
-                    return
+            if self._begins_to_print(before):
+                self._take_until_quiet()
+                printed = self.output.printed_since(before).decode("utf-8", "replace")
+                # A thread that wakes for a moment between the two looks was not asleep.
+                still = asleep is not None and asleep == sleeps_in(self.child.pid)
+                self._stacks = (asleep_line(asleep) if asleep is not None and still else "") + printed
+                return
+
+    def _begins_to_print(self, before: int) -> bool:
+        deadline = time.monotonic() + DUMP_SECONDS
+        while time.monotonic() < deadline and not has_ended(self.child.pid):
+            self._take(0.05)
+            if b"most recent call first" in self.output.printed_since(before):
+                return True
+        return False
+
+    def _take_until_quiet(self) -> None:
+        quiet_since = started = time.monotonic()
+        while self.signals.asked is None and time.monotonic() - started < LONGEST_DUMP_SECONDS:
+            seen = self.output.stderr_seen
+            self._take(0.05)
+            now = time.monotonic()
+            if self.output.stderr_seen != seen:
+                quiet_since = now
+            elif now - quiet_since >= QUIET_SECONDS or has_ended(self.child.pid):
+                return
 
     def _ending(self, why: str | None, code: int | None, ended_at: float) -> Ending:
         notes = self._notes + self.output.notes

@@ -218,6 +218,13 @@ def test_a_hang_is_ended_and_shows_where_it_hung(rank: Rank) -> None:
     assert time.monotonic() - rank.started < 2.0 + GONE_SECONDS
 
 
+def test_a_hang_with_many_threads_shows_the_one_that_trains_and_what_it_sleeps_in(rank: Rank) -> None:
+    record = rank.run([["threads", 20], *SECOND_ITERATION, ["in", "forward", [["sleep", 600]]]], stall_seconds=2.0)
+    assert record.stacks.startswith("Main thread asleep in clock_nanosleep\n")
+    assert record.stacks.count("most recent call first") > 20
+    assert "do_sleep" in record.stacks.rpartition("Current thread")[2]
+
+
 def test_a_hang_that_took_the_signal_away_still_shows_its_stack(rank: Rank) -> None:
     record = rank.run([["ignore", "SIGUSR1"], ["in", "forward", [["sleep", 600]]]], stall_seconds=2.0)
     assert record.ended == "stall"

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,18 @@ class Script:
 
     def do_segfault(self) -> None:
         ctypes.string_at(0)
+
+    def do_threads(self, count: int) -> None:
+        """Start threads that wait for ever, twenty calls deep, as data loaders and process groups do."""
+
+        def wait(depth: int) -> None:
+            if depth:
+                wait(depth - 1)
+            else:
+                threading.Event().wait()
+
+        for _ in range(count):
+            threading.Thread(target=wait, args=(20,), daemon=True).start()
 
     def do_sleep(self, seconds: float) -> None:
         time.sleep(seconds)

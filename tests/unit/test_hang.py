@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from orchestrator.outcome.catalogue.records import RECORD_RULES
 from orchestrator.outcome.frame_rules import SourceFrame
 from orchestrator.outcome.stacks import WAIT_RULES, Doing, WaitRule, doing
 from orchestrator.records.rank import Device, ExceptionRecord, LastBeacon, RankRecord
+from orchestrator.records.stacks import asleep_line
 from orchestrator.vocabulary import Stage
 
 STANDARD = "/usr/lib/python3.12"
@@ -98,6 +100,41 @@ def test_a_rank_of_a_gpu_is_not_blamed_for_what_its_device_may_wait_for() -> Non
     ranks = [halted(rank, MULTIPLIES, 90.0 + rank, device="cuda") for rank in range(3)]
     assert outcome(*ranks).rank is None
     assert outcome(*ranks[:2], halted(2, READS, 99.0, Stage.BETWEEN_STEPS, device="cuda")).rank == 2
+
+
+def recorded(rank: int) -> str:
+    """What rank `rank` of two H200s printed while rank 1 slept in its forward (Megatron Bridge 0.3.1, TP=2)."""
+    return (Path(__file__).parents[1] / f"data/h200_sleeping_rank_1.rank-{rank}.stacks").read_text()
+
+
+def test_a_rank_that_sleeps_while_the_other_waits_for_its_gpu_is_named() -> None:
+    waits, sleeps = recorded(0), asleep_line("clock_nanosleep") + recorded(1)
+    found = outcome(halted(0, waits, 90.0, device="cuda"), halted(1, sleeps, 90.0, device="cuda"))
+    assert (found.rank, found.also_ranks, found.rules) == (1, (), ("rank.stalled", "hang.not-waiting"))
+    assert found.lines == (
+        "rank 1 (forward) is busy with something of its own, in sleep_on_rank_1 of benchmarks/rank_faults.py",
+        "rank 0 (forward) waits for its device, in synchronize of cuda/streams.py",
+    )
+
+
+def test_without_the_kernels_word_neither_is() -> None:
+    found = outcome(*(halted(rank, recorded(rank), 90.0, device="cuda") for rank in (0, 1)))
+    assert (found.rank, found.rules) == (None, ("rank.stalled", "hang.undecided"))
+
+
+@given(st.integers(min_value=0, max_value=8000), st.sampled_from([0, 1]))
+def test_stacks_that_were_cut_short_blame_nobody(length: int, rank: int) -> None:
+    cut = recorded(rank)[:length]
+    assert doing(cut, "cuda")[0] in (Doing.UNCLEAR, Doing.DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [("wait4", Doing.STUCK), ("flock", Doing.STUCK), ("futex", Doing.UNCLEAR), ("ioctl", Doing.UNCLEAR)],
+)
+def test_the_kernel_tells_a_pause_from_a_wait_for_the_device(call: str, what: Doing) -> None:
+    assert doing(asleep_line(call) + MULTIPLIES, "cuda")[0] is what
+    assert doing(asleep_line(call) + RECEIVES, "cuda")[0] is Doing.WAITS
 
 
 def test_the_only_rank_that_did_not_end_by_itself_hangs_whatever_it_did() -> None:
