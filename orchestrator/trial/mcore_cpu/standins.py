@@ -63,14 +63,16 @@ class StandIn:
         )
 
 
+@functools.cache
 def install_for_torch() -> None:
-    """Stand in for CUDA within torch. Call it before Megatron Core is first imported, in a process of its own."""
+    """Stand in for CUDA within torch, once. Call it before Megatron Core is first imported, in a process of its own."""
     for stand_in in TORCH:
         stand_in.install()
 
 
+@functools.cache
 def install_for_megatron() -> None:
-    """Stand in for what Megatron Core itself lacks on the CPU. Call it after Megatron Core is imported.
+    """Stand in for what Megatron Core itself lacks on the CPU, once. Call it after Megatron Core is imported.
 
     Raises:
         SeamGoneError: the installed Megatron Core has another shape than those that were checked.
