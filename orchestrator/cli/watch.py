@@ -137,6 +137,12 @@ def _as_json(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _see(given: argparse.Namespace) -> _Seen:
+    """Where nothing runs any more, what the last of it did may have come after the look at the records: look again."""
+    seen = _seen(given)
+    return seen if seen.drivers or seen.more_to_come else _seen(given)
+
+
+def _seen(given: argparse.Namespace) -> _Seen:
     from orchestrator.store.hours import study_hours
     from orchestrator.store.overview import study_settings
 

@@ -1,4 +1,4 @@
-"""Ranks of trainer mcore_cpu that start fast: one process imports torch, and forks the ranks of each trial.
+"""Ranks of trainer mcore_cpu that start fast: one process imports Megatron Core, and forks the ranks of all trials.
 
 As a program it reads lines {"spec": path, "world_size": n, "port": p, "seconds": s} and answers each with how the ranks
 ended. What they measured is in their beacons and facts, as in any trial, and is put together as a supervisor does it.
@@ -90,7 +90,7 @@ class Trial:
 
 
 class Ranks:
-    """A process with torch imported, which forks the ranks of one trial after another."""
+    """A process with Megatron Core imported, which forks the ranks of one trial after another."""
 
     def __init__(self, folder: Path, megatron: Path | None = None) -> None:
         """`megatron` is a folder with another Megatron Core than the installed one."""
@@ -184,14 +184,9 @@ def _free_port() -> int:
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    from orchestrator.trial.mcore_cpu import standins
+    from orchestrator.trial.mcore_cpu.trainer import import_megatron
 
-    standins.install_for_torch()
-    # What Megatron Core imports of torch, without Megatron Core itself, whose import each rank must do for itself.
-    import torch.distributed._tensor
-    import torch.distributed.checkpoint
-    import torch.export  # noqa: F401
-
+    import_megatron()
     for line in sys.stdin:
         question = json.loads(line)
         children = [_fork(question, rank) for rank in range(question["world_size"])]

@@ -134,6 +134,23 @@ def test_a_piped_watch_is_silent_while_nothing_but_the_clock_moves(
     assert capsys.readouterr().out == "  [mlp]: backward, 3 s\n  [mlp]: forward, 6 s\n"
 
 
+def test_a_watch_ends_with_what_became_of_the_last_trial(
+    demo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may end after its record was looked for, and before it is asked what runs."""
+    trial = recorded.batch_trial("d" * 20, ["moe"])
+    recorded.write_batch(demo, recorded.batch(demo, [trial], name="b2"))
+
+    def nothing_runs(answering: object) -> list[object]:
+        if not layout.trial_dir(demo, trial.trial).exists():
+            recorded.write_attempt(demo, trial)
+        return []
+
+    monkeypatch.setattr("orchestrator.cli.watch.live", nothing_runs)
+    assert main(["watch"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:3] == ["demo", "4", "3"]
+
+
 @pytest.mark.parametrize("verb", ["status", "compare"])
 def test_a_database_one_folder_below_is_pointed_to(
     demo: Path, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ def import_classes() -> bool:
         importlib.import_module(CLASSES)
         return False
     try:
-        with _hidden(_NOT_READ):
+        with hidden(_NOT_READ):
             for name in _PACKAGES:
                 sys.modules[name] = _entered(name)
             package: Any = sys.modules["megatron.core"]
@@ -52,15 +52,15 @@ def import_classes() -> bool:
 
 
 @contextmanager
-def _hidden(names: Iterable[str]) -> Iterator[None]:
-    """Imports of these fail, as if they were not installed."""
-    hidden = [name for name in names if name not in sys.modules]
-    blocked: dict[str, Any] = dict.fromkeys(hidden)
+def hidden(names: Iterable[str]) -> Iterator[None]:
+    """Imports of these fail, as if they were not installed, unless they are imported already."""
+    absent = [name for name in names if name not in sys.modules]
+    blocked: dict[str, Any] = dict.fromkeys(absent)
     sys.modules.update(blocked)
     try:
         yield
     finally:
-        for name in hidden:
+        for name in absent:
             del sys.modules[name]
 
 

@@ -34,20 +34,35 @@ _WHY = "gloo drops its references to the tensors a moment after a collective is 
 _WHY_UNEVEN = "gloo only exchanges pieces of the same size"
 
 
-def settle_collectives(memory: TrackedMemory) -> None:
-    """Let torch's collectives settle, for a process whose memory is tracked. Call it before importing Megatron Core.
+@functools.cache
+def settle_collectives() -> None:
+    """Let torch's collectives settle, once. Call it before importing Megatron Core, which keeps some by other names.
 
     Raises:
         SeamGoneError: torch.distributed lacks one of them.
     """
     for name in _COLLECTIVES:
-        StandIn("torch.distributed", name, functools.partial(_settled, memory), _WHY).install()
-    StandIn("torch.distributed", "_coalescing_manager", functools.partial(_settled_manager, memory), _WHY).install()
+        StandIn("torch.distributed", name, _settled, _WHY).install()
+    StandIn("torch.distributed", "_coalescing_manager", _settled_manager, _WHY).install()
     for name, uneven in (("all_gather", _uneven_all_gather), ("reduce_scatter", _uneven_reduce_scatter)):
-        StandIn("torch.distributed", name, functools.partial(uneven, memory), _WHY_UNEVEN).install()
+        StandIn("torch.distributed", name, uneven, _WHY_UNEVEN).install()
 
 
-def _settled(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+def leave_copies_out_of(memory: TrackedMemory) -> None:
+    """Have the memory of this process not count what gloo copies for itself."""
+    _Tracked.memory = memory
+
+
+class _Tracked:
+    memory: TrackedMemory | None = None
+    """Of this process. Megatron Core is imported before there is one, where ranks are forked."""
+
+
+def _not_counting() -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if _Tracked.memory is None else _Tracked.memory.not_counting()
+
+
+def _settled(collective: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(collective)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.distributed.distributed_c10d._world.pg_coalesce_state:
@@ -55,7 +70,7 @@ def _settled(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[
             return collective(*args, **kwargs)
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         held = [_holders(tensor) for tensor in tensors]
-        with memory.not_counting():
+        with _not_counting():
             work = collective(*args, **kwargs)
         if work is not None:
             return _SettledWork(work, tensors, held)
@@ -65,20 +80,20 @@ def _settled(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[
     return call
 
 
-def _settled_manager(memory: TrackedMemory, manager: Callable[..., Any]) -> Callable[..., Any]:
+def _settled_manager(manager: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(manager)
     @contextlib.contextmanager
     def coalescing_manager(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        with memory.not_counting(), manager(*args, **kwargs) as works:
+        with _not_counting(), manager(*args, **kwargs) as works:
             yield works
 
     return coalescing_manager
 
 
-def _uneven_all_gather(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+def _uneven_all_gather(collective: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(collective)
     def all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
-        with memory.not_counting():
+        with _not_counting():
             longest = max(output.shape[0] for output in outputs)
             if async_op or all(output.shape[0] == longest for output in outputs):
                 return collective(outputs, tensor, group=group, async_op=async_op)
@@ -93,10 +108,10 @@ def _uneven_all_gather(memory: TrackedMemory, collective: Callable[..., Any]) ->
     return all_gather
 
 
-def _uneven_reduce_scatter(memory: TrackedMemory, collective: Callable[..., Any]) -> Callable[..., Any]:
+def _uneven_reduce_scatter(collective: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(collective)
     def reduce_scatter(output: torch.Tensor, inputs: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        with memory.not_counting():
+        with _not_counting():
             if args or set(kwargs) - {"group"} or len({piece.shape[0] for piece in inputs}) == 1:
                 return collective(output, inputs, *args, **kwargs)
             group = kwargs.get("group")

@@ -63,14 +63,16 @@ class StandIn:
         )
 
 
+@functools.cache
 def install_for_torch() -> None:
-    """Stand in for CUDA within torch. Call it before Megatron Core is first imported, in a process of its own."""
+    """Stand in for CUDA within torch, once. Call it before Megatron Core is first imported, in a process of its own."""
     for stand_in in TORCH:
         stand_in.install()
 
 
+@functools.cache
 def install_for_megatron() -> None:
-    """Stand in for what Megatron Core itself lacks on the CPU. Call it after Megatron Core is imported.
+    """Stand in for what Megatron Core itself lacks on the CPU, once. Call it after Megatron Core is imported.
 
     Raises:
         SeamGoneError: the installed Megatron Core has another shape than those that were checked.
@@ -167,6 +169,10 @@ def _undecorated(original: Any) -> Any:
     return getattr(original, "__wrapped__", original)
 
 
+def _without_grad(original: Any) -> Any:
+    return torch.no_grad()(_undecorated(original))
+
+
 def _get_rng_state(*args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.get_rng_state()
 
@@ -205,6 +211,7 @@ _NO_DEVICE = "there is no CUDA device to ask"
 _NO_STREAM = "work on the CPU is done when a call returns, so there is no stream to wait for"
 _ONE_GENERATOR = "the CPU's random generator is the only one"
 _NAMES_CUDA = "Megatron Core names the device 'cuda' literally"
+_NO_COMPILER = "its decorator imports torch._dynamo, a second of each start, to keep out a compiler that is not used"
 _ONLY_WITH_TE = "the name exists only with Transformer Engine, and is used without asking"
 
 TORCH = (
@@ -241,14 +248,10 @@ TORCH = (
         )
     ),
     *(
-        StandIn(
-            "torch.optim:Optimizer",
-            method,
-            _undecorated,
-            "its decorator imports torch._dynamo, a second of each start, to keep out a compiler that is not used",
-        )
+        StandIn("torch.optim:Optimizer", method, _undecorated, _NO_COMPILER)
         for method in ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
     ),
+    StandIn("torch.optim:AdamW", "step", _without_grad, _NO_COMPILER),
     StandIn("torch:Tensor", "cuda", _itself, _NAMES_CUDA),
     StandIn("torch.nn:Module", "cuda", _itself, _NAMES_CUDA),
     StandIn("torch:Tensor", "type", _cuda_type_name, "the optimizer compares a parameter's type with CUDA's names"),

@@ -17,7 +17,8 @@ import torch
 from orchestrator.records.spec import TrialSpec
 from orchestrator.trial.bridge.effective import built_layers
 from orchestrator.trial.mcore_cpu import standins
-from orchestrator.trial.mcore_cpu.collectives import settle_collectives
+from orchestrator.trial.mcore_cpu.classes import hidden
+from orchestrator.trial.mcore_cpu.collectives import leave_copies_out_of, settle_collectives
 from orchestrator.trial.mcore_cpu.effective import as_json
 from orchestrator.trial.mcore_cpu.faults import commit_fault
 from orchestrator.trial.mcore_cpu.flops import step_flops
@@ -53,6 +54,27 @@ def run(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local_r
         trial.run()
 
 
+def import_megatron() -> None:
+    """Import Megatron Core with every stand-in. A process that did this can be forked into ranks.
+
+    Raises:
+        SeamGoneError: the installed Megatron Core has another shape than those checked.
+    """
+    standins.install_for_torch()
+    settle_collectives()
+    with hidden(["wandb"]):  # inference and timers import it where they can, 0.3 s of each start
+        for module in (
+            "megatron.core.distributed",
+            "megatron.core.models.gpt.gpt_layer_specs",
+            "megatron.core.models.gpt.gpt_model",
+            "megatron.core.optimizer",
+            "megatron.core.pipeline_parallel.schedules",
+            "megatron.core.transformer.moe.token_dispatcher",
+        ):
+            importlib.import_module(module)
+    standins.install_for_megatron()
+
+
 class _Trial:
     """One rank of one trial: what is set up, in the order in which it is needed, and the loop."""
 
@@ -84,18 +106,8 @@ class _Trial:
         torch.distributed.destroy_process_group()
 
     def _start(self) -> None:
-        standins.install_for_torch()
-        settle_collectives(self.memory)
-        for module in (
-            "megatron.core.distributed",
-            "megatron.core.models.gpt.gpt_layer_specs",
-            "megatron.core.models.gpt.gpt_model",
-            "megatron.core.optimizer",
-            "megatron.core.pipeline_parallel.schedules",
-            "megatron.core.transformer.moe.token_dispatcher",
-        ):
-            importlib.import_module(module)
-        standins.install_for_megatron()
+        import_megatron()
+        leave_copies_out_of(self.memory)
         install_seams(self.recorder)
         device = {"kind": "cpu", "name": _processor(), "capacity_bytes": self.memory.capacity()}
         self.recorder.facts(software=software(PACKAGES), device=device)
