@@ -47,8 +47,15 @@ class Recompute:
 
     @property
     def follows_recipe(self) -> bool:
-        """Whether a setting is left as the recipe has it, so that only the effective configuration knows it."""
-        return RECIPE in (self.granularity, self.method, self.num_layers) or self.modules == (RECIPE,)
+        """Whether a setting that acts is left as the recipe has it, so that only the effective configuration knows it.
+
+        The module list acts with `selective` alone, method and number of layers with `full` alone.
+        """
+        if self.granularity == "selective":
+            return self.modules == (RECIPE,)
+        if self.granularity == "full":
+            return RECIPE in (self.method, self.num_layers)
+        return self.granularity == RECIPE
 
     def normal(self) -> Recompute:
         """Equal for settings that Megatron Core reads alike (`TransformerConfig.__post_init__`)."""

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.records.rank import ENDED_EXIT
 from orchestrator.report.table import Column, Table
 from orchestrator.report.text import plain
-from orchestrator.store.detail import AttemptDetail, TrialDetail
+from orchestrator.store.detail import AttemptDetail, RankSummary, TrialDetail
+from orchestrator.vocabulary import Cause
 from orchestrator.vocabulary.units import format_bytes
 
 _RECOMPUTE = ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")
@@ -196,6 +198,7 @@ def _rank_table(attempt: AttemptDetail) -> Table:
         Column("ended"),
         Column("last in, iteration"),
         Column("allocated", right=True),
+        Column("forward adds", right=True, spare=3),
         Column("reserved", right=True, spare=2),
         Column("exception"),
     )
@@ -204,9 +207,10 @@ def _rank_table(attempt: AttemptDetail) -> Table:
         (
             str(one.rank),
             plain(one.host),
-            _ending(one.ended, one.exit_code, one.signal),
+            _ending(one.ended, one.exit_code, one.signal) + _part(attempt, one),
             f"{plain(one.stage)} {plain(one.iteration)}",
             format_bytes(one.peak_allocated),
+            format_bytes(one.forward_adds),
             format_bytes(one.peak_reserved),
             plain(one.exception_type),
         )
@@ -214,6 +218,17 @@ def _rank_table(attempt: AttemptDetail) -> Table:
     )
     left = len(ranks) - len(rows)
     return Table(f"ranks, the {len(rows)} hottest" if left else "ranks", columns, rows)
+
+
+def _part(attempt: AttemptDetail, rank: RankSummary) -> str:
+    """The rank's part in a failure, where one was named as the first."""
+    if attempt.rank is None or attempt.cause in (None, Cause.NONE):
+        return ""
+    if rank.rank == attempt.rank:
+        return ", first"
+    if rank.rank in attempt.also_ranks:
+        return ", with the first"
+    return "" if rank.ended == ENDED_EXIT and rank.exit_code == 0 else ", cascade"
 
 
 def _software(attempt: AttemptDetail) -> Iterator[str]:

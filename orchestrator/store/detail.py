@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, text
+from sqlalchemy import ColumnElement, Connection, case, func, select, text
 
 from orchestrator.records.rank import RankRecord
 from orchestrator.store.evidence import rank_record
@@ -91,6 +91,9 @@ class RankSummary:
     peak_reserved: int | None
     exception_type: str | None
     exception_message: str | None
+    forward_adds: int | None = None
+    """What the forwards held at once: their peak, less what the last backward left. A pipeline's first stage holds
+    more microbatches than its last one, whichever of them is larger."""
 
 
 @dataclass(frozen=True)
@@ -273,15 +276,35 @@ def _content(connection: Connection, model: type[Software] | type[Effective], ke
 
 
 def _ranks(connection: Connection, attempt: int) -> list[RankSummary]:
-    columns = [getattr(Rank, name) for name in RankSummary.__dataclass_fields__]
+    columns = [getattr(Rank, name) for name in RankSummary.__dataclass_fields__ if name != "forward_adds"]
     query = select(*columns).where(Rank.attempt_id == attempt).order_by(Rank.rank)
-    return [RankSummary(**row) for row in connection.execute(query).mappings()]
+    adds = _forward_adds(connection, attempt)
+    return [RankSummary(**row, forward_adds=adds.get(row["rank"])) for row in connection.execute(query).mappings()]
+
+
+def _forward_adds(connection: Connection, attempt: int) -> dict[int, int]:
+    """By rank, of those that got as far as a backward."""
+    of_stage = [Stage.FORWARD.value, Stage.BACKWARD.value]
+    query = select(StageMemory.__table__).where(_ranks_of(attempt), StageMemory.stage.in_(of_stage))
+    peak, left = dict[int, int](), dict[int, int]()
+    for row in connection.execute(query):
+        rank = row.rank_id & (1 << RANK_BITS) - 1
+        if row.stage == Stage.FORWARD.value and row.peak_allocated is not None:
+            peak[rank] = row.peak_allocated
+        elif row.stage == Stage.BACKWARD.value and row.end_allocated is not None:
+            left[rank] = row.end_allocated
+    return {rank: max(0, peak[rank] - left[rank]) for rank in peak.keys() & left.keys()}
+
+
+def _ranks_of(attempt: int) -> ColumnElement[bool]:
+    return StageMemory.rank_id.between(attempt << RANK_BITS, (attempt + 1 << RANK_BITS) - 1)
 
 
 def _stages(connection: Connection, attempt: int) -> list[StageSummary]:
-    within = StageMemory.rank_id.between(attempt << RANK_BITS, (attempt + 1 << RANK_BITS) - 1)
     by_stage: dict[str, list[Any]] = {}
-    for row in connection.execute(select(StageMemory.__table__).where(within).order_by(StageMemory.rank_id)):
+    for row in connection.execute(
+        select(StageMemory.__table__).where(_ranks_of(attempt)).order_by(StageMemory.rank_id)
+    ):
         by_stage.setdefault(row.stage, []).append(row)
     return [
         _stage(stage, by_stage[stage])

@@ -8,7 +8,9 @@ from measured_rows import early_failure, row
 from orchestrator.analysis.comparison import Delta, compare
 from orchestrator.analysis.noise import NoiseBand
 from orchestrator.analysis.recommend import recommend
+from orchestrator.analysis.recompute import requested_recompute
 from orchestrator.report.compare import delta_text, difference_lines, footnotes, group_table
+from orchestrator.select.match import RECOMPUTE_FIELDS
 from orchestrator.vocabulary import Stage
 
 
@@ -204,3 +206,21 @@ def test_a_control_of_another_job_is_called_so_and_other_nodes_only_where_hosts_
     assert delta_text(lines(rows)["moe"].time_delta).endswith(", other job")
     rows[1] = row(["moe"], batch="job-2", step_ms=110.0, hosts=("b",))
     assert delta_text(lines(rows)["moe"].time_delta).endswith(", other nodes")
+
+
+@pytest.mark.parametrize(
+    ("granularity", "modules", "method", "layers", "text"),
+    [
+        # What does not act may be left to the recipe: a row that has not run yet is named by what it asks for.
+        ("selective", ["moe"], "recipe", "recipe", "moe"),
+        ("selective", [], "recipe", "recipe", "[]"),
+        ("full", "recipe", "uniform", 1, "full uniform 1"),
+        ("full", "recipe", "uniform", "recipe", "as the recipe"),
+        ("selective", "recipe", None, None, "as the recipe"),
+        ("recipe", "recipe", "recipe", "recipe", "as the recipe"),
+        (None, "recipe", "recipe", "recipe", "off"),
+    ],
+)
+def test_a_request_is_named_by_what_acts(granularity, modules, method, layers, text):
+    settings = zip(RECOMPUTE_FIELDS, (granularity, modules, method, layers), strict=True)
+    assert requested_recompute(dict(settings)).text == text

@@ -221,6 +221,22 @@ def test_show_tells_where_a_trial_stopped_and_why(demo: Path, capsys: pytest.Cap
     assert "results/runs/bbbbbbbbbbbbbbbbbbbb/001" in shown
 
 
+def test_show_says_which_rank_failed_first_and_what_each_ones_forwards_held(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "bbbb"]) == 0
+    first, other = capsys.readouterr().out.partition("\nranks\n")[2].splitlines()[1:3]
+    assert first.split()[:5] == ["1", "node0", "exit", "1,", "first"]
+    assert other.split()[:4] == ["0", "node0", "terminated,", "cascade"]
+    assert main(["show", "aaaa", "--json"]) == 0
+    ranks = json.loads(capsys.readouterr().out)["attempts"][0]["ranks"]
+    records = [recorded.rank_record("a" * 20, rank, base=800_000, ms=110.0) for rank in (0, 1)]
+    for rank, record in zip(ranks, records, strict=True):
+        stages = {stage.stage: stage for stage in record.stages}
+        held = (stages[Stage.FORWARD].peak_allocated or 0) - (stages[Stage.BACKWARD].end_allocated or 0)
+        assert rank["forward_adds"] == held > 0
+
+
 def test_show_puts_requested_beside_effective(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "aaaa", "--brief"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
