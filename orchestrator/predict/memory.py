@@ -14,7 +14,7 @@ from orchestrator.predict.parameters import (
     layer_parameters,
     output_parameters,
 )
-from orchestrator.predict.pipeline import Chunk, chunks_of, in_flight
+from orchestrator.predict.pipeline import Chunk, Mix, Moments, chunks_of, moments
 from orchestrator.predict.walk import Walk, walk
 from orchestrator.vocabulary import Stage
 
@@ -125,10 +125,10 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
     fixed = state.built + sum(one.persistent for one in first) + _workspaces(job) + _shared_buffer(job, local)
     fixed += _caches(job, len(chunks)) + exchanged(job, local, index, len(chunks))
-    mixes = in_flight(job.layout.pp, index, len(chunks), job.microbatches)
+    when = moments(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)
     after = fixed + lingers
-    opening = _peaks(fixed, first, mixes)
+    opening = _peaks(fixed, first, when)
     gradients, kept_state, temporaries = _step(state, max(opening.values()) - after)
     step = gradients + kept_state + temporaries
     build = {Stage.MODEL_BUILD: state.build_peak}
@@ -137,11 +137,11 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
         Stage.OPTIMIZER_INIT: after + (step if job.numerics.cuda else gradients + kept_state),
         Stage.OPTIMIZER_STEP: after + step,
     }
-    steady = _peaks(fixed + kept_state, later, mixes) | {
+    steady = _peaks(fixed + kept_state, later, when) | {
         Stage.GRAD_SYNC: after + kept_state,
         Stage.OPTIMIZER_STEP: after + step,
     }
-    kept, most = max((sum(n * one.kept for n, one in zip(mix, first, strict=True)), mix) for mix in mixes)
+    kept, most = max((sum(n * one.kept for n, one in zip(mix, first, strict=True)), mix) for mix in when.mixes)
     return RankMemory(index, state, build | opening, steady, kept, most, after + gradients + kept_state, fixed)
 
 
@@ -165,20 +165,20 @@ def _share(part: int, whole: int) -> float:
     return min(1.0, max(0, part) / whole) if whole else 0.0
 
 
-def _peaks(fixed: int, walks: list[Walk], mixes: tuple[tuple[int, ...], ...]) -> dict[Stage, int]:
-    found = {Stage.FORWARD: 0, Stage.BACKWARD: 0, Stage.REPLAY: 0}
-    for mix in mixes:
-        total = sum(count * one.kept for count, one in zip(mix, walks, strict=True))
-        for count, one in zip(mix, walks, strict=True):
-            if count:
-                others = fixed + total - one.kept
-                found[Stage.FORWARD] = max(found[Stage.FORWARD], others + one.forward)
-                found[Stage.BACKWARD] = max(found[Stage.BACKWARD], others + one.backward)
-                if one.replay:
-                    found[Stage.REPLAY] = max(found[Stage.REPLAY], others + one.replay)
-    if not found[Stage.REPLAY]:
-        del found[Stage.REPLAY]
-    return found
+def _peaks(fixed: int, walks: list[Walk], when: Moments) -> dict[Stage, int]:
+    lingers = sum(one.lingers for one in walks)
+
+    def beside(chunk: int, mix: Mix) -> int:
+        """All but the micro-batch at work: what the chunk's own last backward left is counted in its walk."""
+        held = sum(n * one.kept for n, one in zip(mix, walks, strict=True)) - walks[chunk].kept
+        return fixed + held + lingers - walks[chunk].lingers
+
+    found = {
+        Stage.FORWARD: max(beside(chunk, mix) + walks[chunk].forward for chunk, mix in when.forward),
+        Stage.BACKWARD: max(beside(chunk, mix) + walks[chunk].backward for chunk, mix in when.backward),
+    }
+    replayed = [beside(chunk, mix) + walks[chunk].replay for chunk, mix in when.backward if walks[chunk].replay]
+    return found | ({Stage.REPLAY: max(replayed)} if replayed else {})
 
 
 def _shared_buffer(job: Job, local: Local) -> int:

@@ -42,30 +42,67 @@ def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     return tuple(tuple(chunks) for chunks in ranks)
 
 
-@lru_cache(maxsize=4096)
-def in_flight(pp: int, rank: int, chunks: int, microbatches: int) -> tuple[tuple[int, ...], ...]:
-    """How many micro-batches of each chunk a rank holds at once, for every mix that may be the largest.
+Mix = tuple[int, ...]
+"""How many micro-batches of each chunk a rank holds."""
 
-    1F1B: the first ranks hold up to `pp` of them. Interleaved: `forward_backward_pipelining_with_interleaving`
-    (pipeline_parallel/schedules.py) runs (pp - rank - 1) * 2 + (chunks - 1) * pp forwards before its first backward.
+
+@dataclass(frozen=True)
+class Moments:
+    """What a rank holds while it works: the chunk at work, and the mix with the micro-batch it works on.
+
+    Of moments of the same chunk, those are left out that hold no more of any chunk than another.
+    """
+
+    forward: tuple[tuple[int, Mix], ...]
+    backward: tuple[tuple[int, Mix], ...]
+
+    @property
+    def mixes(self) -> tuple[Mix, ...]:
+        """Every mix that may be the largest."""
+        return _largest({mix for _, mix in (*self.forward, *self.backward)})
+
+
+@lru_cache(maxsize=4096)
+def moments(pp: int, rank: int, chunks: int, microbatches: int) -> Moments:
+    """The moments of one step.
+
+    1F1B: the first ranks hold up to `pp` micro-batches. Interleaved: `forward_backward_pipelining_with_interleaving`
+    (pipeline_parallel/schedules.py) runs (pp - rank - 1) * 2 + (chunks - 1) * pp forwards before its first backward,
+    then a forward and a backward in turn.
     """
     if chunks == 1:
-        return ((min(microbatches, pp - rank),),)
+        only = ((0, (min(microbatches, pp - rank),)),)
+        return Moments(only, only)
     total = microbatches * chunks
     warmup = min(total, (pp - rank - 1) * 2 + (chunks - 1) * pp)
     order = [number % (pp * chunks) // pp for number in range(total)]
-    held: Counter[int] = Counter(order[:warmup])
-    mixes = set()
-    for number in range(warmup, total):
-        held[order[number]] += 1
-        mixes.add(tuple(held[chunk] for chunk in range(chunks)))
-        held[chunks - 1 - order[number - warmup]] -= 1
-    if not mixes:
-        mixes.add(tuple(held[chunk] for chunk in range(chunks)))
+    held: Counter[int] = Counter()
+    forward: dict[int, set[Mix]] = {}
+    backward: dict[int, set[Mix]] = {}
+    for number in range(total + warmup):
+        if number < total:
+            held[order[number]] += 1
+            forward.setdefault(order[number], set()).add(_mix(held, chunks))
+        if number >= warmup:
+            chunk = chunks - 1 - order[number - warmup]
+            backward.setdefault(chunk, set()).add(_mix(held, chunks))
+            held[chunk] -= 1
+    return Moments(_by_chunk(forward), _by_chunk(backward))
+
+
+def _mix(held: Counter[int], chunks: int) -> Mix:
+    return tuple(held[chunk] for chunk in range(chunks))
+
+
+def _by_chunk(found: dict[int, set[Mix]]) -> tuple[tuple[int, Mix], ...]:
+    return tuple((chunk, mix) for chunk in sorted(found) for mix in _largest(found[chunk]))
+
+
+def _largest(mixes: set[Mix]) -> tuple[Mix, ...]:
     return tuple(sorted(mix for mix in mixes if not any(_within(mix, other) for other in mixes)))
 
 
-def _within(mix: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def _within(mix: Mix, other: Mix) -> bool:
     return mix != other and all(here <= there for here, there in zip(mix, other, strict=True))
 
 

@@ -129,8 +129,8 @@ def _measured(spec: TrialSpec, beacon: BeaconReader, notes: list[str]) -> dict[s
     if paused:
         first, last = spec.steady_window
         notes.append(
-            f"the recorder paused between iterations {first} and {last}: there it would have cost more than 0.5 % of "
-            "the step; stages were still counted, and peaks are those of whole iterations"
+            f"the recorder paused in some of iterations {first} to {last}: all of them would have cost more than 0.5 % "
+            "of the step; stages were still counted there, and peaks are those of whole iterations"
         )
     unfinished = beacon.unfinished_stages()
     if unfinished:

@@ -39,7 +39,7 @@ FLAG_OPTIMIZER_STATE = 2
 FLAG_FINISHED = 4
 """The trainer returned by itself."""
 FLAG_PAUSED = 8
-"""The recorder paused inside the steady window, because it would have cost too much."""
+"""The recorder paused in iterations of the steady window, because all of them would have cost too much."""
 FLAG_UNWINDING = 16
 """An exception has left a stage, and no stage was entered since."""
 FLAG_OPTIMIZER_CHECKED = 32

@@ -8,14 +8,23 @@ COST_LIMIT = 0.005
 """Share of the step that recording may cost inside the steady window; past it, it pauses there."""
 
 
-def too_dear(costs: Sequence[tuple[float, float]], limit: float = COST_LIMIT) -> bool:
-    """Whether recording took more than `limit` of the steps so far, given (recorder, step) seconds of each.
+def affordable(
+    window: Sequence[tuple[float, float]], whole: Sequence[tuple[float, float]], limit: float = COST_LIMIT
+) -> bool:
+    """Whether the next iteration of the steady window can be recorded whole, with recording below `limit` of all of the
+    window so far. Where it cannot always, it can now and then: what paused iterations did not cost adds up.
 
-    The first step says nothing: it is longer than the rest, which would excuse too much, and marks what happens only
-    once (the optimizer's first state), which would forbid too much.
+    Args:
+        window: (recorder, step) seconds of the window's iterations so far.
+        whole: those of iterations that were recorded whole. The first of a run does not belong there: it is longer
+            than the rest, which would excuse too much, and marks what happens only once (the optimizer's first state),
+            which would forbid too much.
     """
-    found = share(costs[1:])
-    return found is not None and found > limit
+    if not whole:
+        return True
+    expected = sum(cost for cost, _ in whole) / len(whole), sum(step for _, step in whole) / len(whole)
+    found = share([*window, expected])
+    return found is None or found <= limit
 
 
 def share(costs: Sequence[tuple[float, float]]) -> float | None:

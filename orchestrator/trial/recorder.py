@@ -19,7 +19,7 @@ from orchestrator.records.beacon import (
     BeaconWriter,
 )
 from orchestrator.records.rank import IterationRecord
-from orchestrator.trial.cost import share, too_dear
+from orchestrator.trial.cost import affordable, share
 from orchestrator.trial.facts import FactsFile
 from orchestrator.trial.meter import NOT_READ, Meter
 from orchestrator.trial.raised import exception_record, note_place
@@ -32,6 +32,9 @@ _OUTRANKING = sum(
     1 << stage.code for stage in (Stage.GRAPH_CAPTURE, Stage.EVALUATE, Stage.CHECKPOINT_LOAD, Stage.CHECKPOINT_SAVE)
 )
 """Stages that keep what happens inside them, one bit each: a forward of an evaluation is `evaluate`."""
+
+_JUDGED_BY = 8
+"""How many iterations tell what the next one will cost."""
 
 _now = time.perf_counter
 
@@ -62,7 +65,6 @@ class Recorder:
         self._peak_allocated = NOT_READ
         self._peak_reserved = NOT_READ
         self._paused = False
-        self._dear = False
         self._paused_entries = [0] * len(Stage)
         self.unwinding = False
         """An exception left a stage, and no stage was entered since."""
@@ -71,10 +73,11 @@ class Recorder:
         self._calls = 0
         self._seconds_before = 0.0
         """What recording had cost when this iteration began."""
-        self._costs: list[tuple[float, float]] = []
-        """Recorder seconds and step seconds of each finished iteration."""
+        self._finished_first = False
+        self._whole_costs: list[tuple[float, float]] = []
+        """Recorder and step seconds of the last iterations that were recorded whole, without the run's first."""
         self._steady_costs: list[tuple[float, float]] = []
-        """Those of the steady window."""
+        """Those of the steady window, recorded or not."""
         self._unix = time.time() - _now()
         """Unix seconds at which the recorder's clock stood at 0; taken anew each iteration, as wall clocks are set."""
         self._window_from = _now()
@@ -220,12 +223,19 @@ class Recorder:
         )
         self._arrive(started)
         cost = self._seconds - self._seconds_before, ms / 1000
-        self._costs.append(cost)
+        if not self._paused and self._finished_first:
+            self._whole_costs = [*self._whole_costs[1 - _JUDGED_BY :], cost]
+        self._finished_first = True
         if self._first <= self._iteration <= self._last:
             self._steady_costs.append(cost)
         self._publish()
 
     # Everything else
+
+    @property
+    def paused(self) -> bool:
+        """Whether this iteration's stages are counted, and not measured."""
+        return self._paused
 
     def use(self, meter: Meter) -> None:
         """Measure with `meter` from now on: a trainer has one only once its device is there."""
@@ -361,10 +371,10 @@ class Recorder:
         self._beacon.at_code(self.codes[-1], self._iteration, self._microbatch)
 
     def _pause_or_resume(self, number: int) -> None:
-        if self._first <= number <= self._last and not self._dear and too_dear(self._costs):
-            self._dear = True
+        paused = False
+        if self._first <= number <= self._last and not affordable(self._steady_costs, self._whole_costs):
+            paused = True
             self._beacon.raise_flag(FLAG_PAUSED)
-        paused = self._dear and self._first <= number <= self._last
         self._paused = paused or (self.alternate and number % 2 == 0)
 
     def _publish(self) -> None:

@@ -23,7 +23,7 @@ from orchestrator.predict.job import (
     Shapes,
 )
 from orchestrator.predict.memory import predict_memory
-from orchestrator.predict.pipeline import in_flight
+from orchestrator.predict.pipeline import moments
 from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.timing import cost_of
 from orchestrator.vocabulary import Stage
@@ -158,14 +158,14 @@ def test_a_saving_is_what_the_candidate_with_that_label_needs_less(job: Job) -> 
 
 @given(st.sampled_from([2, 4, 8]), st.sampled_from([1, 2, 3, 5]), st.integers(1, 4))
 def test_earlier_pipeline_ranks_hold_at_least_as_many_microbatches(pp: int, chunks: int, rounds: int) -> None:
-    held = [max(sum(mix) for mix in in_flight(pp, rank, chunks, rounds * pp)) for rank in range(pp)]
+    held = [max(sum(mix) for mix in moments(pp, rank, chunks, rounds * pp).mixes) for rank in range(pp)]
     assert held == sorted(held, reverse=True)
     assert held[-1] >= 1
     assert held[0] <= rounds * pp * chunks
 
 
 def test_1f1b_holds_as_many_microbatches_as_there_are_stages_behind() -> None:
-    assert [in_flight(4, rank, 1, 16) for rank in range(4)] == [((4,),), ((3,),), ((2,),), ((1,),)]
+    assert [moments(4, rank, 1, 16).mixes for rank in range(4)] == [((4,),), ((3,),), ((2,),), ((1,),)]
 
 
 def test_layers_that_do_not_divide_are_refused() -> None:
