@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.trial.bridge.effective import built_layers
-from orchestrator.trial.bridge.gpu import parse_clocks
+from orchestrator.trial.bridge.gpu import NoGpuError, parse_clocks, take
 from orchestrator.trial.bridge.recipe import RecipeError, _folder_of, requested_overrides, world_size_of
 from orchestrator.trial.bridge.trainer import loss_of, optimizer_has_state
 
@@ -131,3 +131,30 @@ def test_layers_are_listed_by_kind_with_what_was_built() -> None:
     (kind,) = built_layers([Chunk()])
     assert kind["count"] == 2
     assert (kind["self_attention"], kind["core_attention"], kind["mlp"]) == ("Attention", "Dataset", "Dataset")
+
+
+@pytest.mark.parametrize(
+    ("available", "count", "cuda", "rank", "said"),
+    [
+        (False, 0, None, 0, "built without CUDA: install one with. trainer=mcore_cpu needs none"),
+        (False, 0, "13.0", 0, "No CUDA GPUs are available to torch .*: does nvidia-smi show them on this node"),
+        (
+            True,
+            1,
+            "13.0",
+            1,
+            r"local rank 1 has no GPU: this node shows 1 \(CUDA_VISIBLE_DEVICES=3\); ask for one a rank",
+        ),
+    ],
+)
+def test_a_rank_without_a_gpu_says_so(
+    monkeypatch: pytest.MonkeyPatch, available: bool, count: int, cuda: str | None, rank: int, said: str
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    with pytest.raises(NoGpuError, match=said):
+        take(rank)

@@ -102,6 +102,13 @@ GPU_RULES = (
         "RuntimeError: CUDA error: an illegal memory access was encountered",
     ),
     Rule(
+        "gpu.none",
+        Cause.LAUNCH,
+        ("NoGpuError: ",),
+        r"\bNoGpuError: ",
+        "orchestrator.trial.bridge.gpu.NoGpuError: local rank 1 has no GPU: this node shows 1; ask for one a rank",
+    ),
+    Rule(
         "gpu.unfit-image",
         Cause.LAUNCH,
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import subprocess
 import time
@@ -36,6 +37,37 @@ _REASONS = {
 
 class SharedGpuError(RuntimeError):
     """Another process holds memory of the GPU that this rank was given."""
+
+
+class NoGpuError(RuntimeError):
+    """This rank has no GPU."""
+
+
+def take(device: int) -> None:
+    """Make `device` this rank's GPU.
+
+    Raises:
+        NoGpuError: there is none of that number.
+    """
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device < count:
+        torch.cuda.set_device(device)
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    among = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible})"
+    if count:
+        found = f"local rank {device} has no GPU: this node shows {count}{among}; ask for one a rank"
+    elif torch.version.cuda is None:
+        found = (
+            f"No CUDA GPUs are available to torch {torch.__version__}, which is built without CUDA: install one with"
+        )
+    else:
+        found = (
+            f"No CUDA GPUs are available to torch {torch.__version__}{among}: does nvidia-smi show them on this node?"
+        )
+    raise NoGpuError(f"{found}. trainer=mcore_cpu needs none")
 
 
 def wait_until_empty(device: int, seconds: float) -> float:

@@ -27,11 +27,11 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     Raises:
         RecipeError: the request cannot be turned into a configuration of this revision.
         MissingSeamError: this revision lacks a place that a stage is marked at.
+        NoGpuError: this rank has no GPU.
         SharedGpuError: another process holds the GPU's memory.
     """
-    import torch
 
-    torch.cuda.set_device(local_rank)
+    gpu.take(local_rank)
     trainer = spec.config["trainer"]
     gpu.limit_memory(local_rank, spec.memory_limit_bytes)
     device = gpu.describe(local_rank)
