@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.records.beacon import BeaconWriter
+from orchestrator.trial.compiled_meter import Compilation, CompiledMeter
 from orchestrator.trial.meter import CudaMeter, Meter, NullMeter
 from orchestrator.trial.recorder import Recorder
 from orchestrator.vocabulary import Stage
@@ -56,6 +57,7 @@ def meters() -> dict[str, Meter]:
     found["tracked"] = TrackedMemory()  # type: ignore[assignment]  # a meter by its methods
     if torch.cuda.is_available():
         found["cuda"] = CudaMeter()
+        found["cuda_compiled"] = CompiledMeter(Compilation().load())
     return found
 
 

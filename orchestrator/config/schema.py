@@ -248,6 +248,7 @@ class BridgeTrainer:
     force_load_balancing: bool = False
     wait_for_empty_gpus_seconds: float = 30.0
     alternate_recording: bool = False
+    compiled_meter: bool = True
     """Record stages in every other iteration only, to measure what recording costs."""
 
 

@@ -26,7 +26,7 @@ _OF_SOFTWARE = ("version", "commit", "dirty", "diff", "digest")
 _OF_THE_MACHINE = frozenset({"kernel"})
 """Found by the validator on the machine that plans, which need not be the one that runs."""
 _PINS = ("bridge", "megatron_core")
-_TRAINER_WITHOUT_EFFECT = frozenset({"stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
+_TRAINER_WITHOUT_EFFECT = frozenset({"compiled_meter", "stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 
 
 @dataclass(frozen=True)

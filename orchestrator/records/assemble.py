@@ -57,6 +57,8 @@ def assemble(spec: TrialSpec, rank: int, ending: Ending, local_rank: int = 0, ho
     place = facts.get("place") if isinstance(facts.get("place"), dict) else {}
     started_at = ending.started_at if ending.started_at is not None else (beacon.started_at if beacon else 0.0)
     measured = {} if beacon is None else _measured(spec, beacon, notes)
+    if measured and isinstance(facts.get("meter"), str):
+        measured["recorder"]["meter"] = facts["meter"]
     return RankRecord(
         trial=spec.trial,
         attempt=spec.attempt,

@@ -137,6 +137,7 @@ class RankRecord:
     """On rank 0: the configuration after the framework finished it."""
     recorder: dict[str, Any] = field(default_factory=dict)
     """What recording cost: `seconds`, `calls`, whether it `paused` inside the steady window, and `steady_share`, its
-    share of that window's steps (None where none of them ended)."""
+    share of that window's steps (None where none of them ended). On CUDA also by which `meter` it read memory:
+    `compiled` or `python`."""
     notes: list[str] = field(default_factory=list)
     schema: int = SCHEMA

@@ -28,7 +28,7 @@ _WITHOUT_EFFECT = re.compile(
     | (?:^|_)uuids?$ | (?:^|_)ports?$
     | ^(?:name|job_name|run_name|exp_name|experiment_name|hf_model_id|study|pid)$ | ^(?:wandb|mlflow|comet)_
     | (?:^|_)cache_(?:seed|dir|path|key|version|name)$ | ^torchinductor_ | ^triton_cache
-    | ^(?:stall_seconds|time_limit|wait_for_empty_gpus_seconds)$
+    | ^(?:compiled_meter|stall_seconds|time_limit|wait_for_empty_gpus_seconds)$
     | ^(?:started_at|ended_at|timestamp|found|found_by|how|how_found|location)$
     """,
     re.VERBOSE | re.IGNORECASE,

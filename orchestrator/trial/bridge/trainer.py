@@ -12,6 +12,7 @@ from orchestrator.trial.bridge import gpu
 from orchestrator.trial.bridge.effective import effective_configuration
 from orchestrator.trial.bridge.recipe import build
 from orchestrator.trial.bridge.seams import install
+from orchestrator.trial.compiled_meter import Compilation, CompiledMeter, CompileError
 from orchestrator.trial.meter import CudaMeter
 from orchestrator.trial.recorder import Recorder
 from orchestrator.trial.software import software
@@ -37,6 +38,7 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     device = gpu.describe(local_rank)
     recorder.use(CudaMeter(local_rank))
     recorder.facts(device=device)
+    compilation = _compilation(trainer)
 
     pretrain = importlib.import_module("megatron.bridge.training.pretrain")
     found = software(PACKAGES)
@@ -47,6 +49,7 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     recorder.facts(seams=seams)
     keep_reports_true(recorder)
     recorder.alternate = bool(trainer.get("alternate_recording", False))
+    _use_compiled(compilation, recorder, local_rank)
     marks = _marks(spec, recorder, rank, world_size, device)
     module, _, function = (trainer.get("forward_step") or FORWARD_STEP).rpartition(".")
     forward_step = getattr(importlib.import_module(module), function)
@@ -54,6 +57,29 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     waited = gpu.wait_until_empty(local_rank, float(trainer.get("wait_for_empty_gpus_seconds", 30.0)))
     recorder.facts(timing={"waited_for_empty_gpu_seconds": waited})
     pretrain.pretrain(container, forward_step, callbacks=[marks])
+
+
+def _compilation(trainer: dict[str, Any]) -> Compilation | CompileError | None:
+    """What compiles beside the imports, or why nothing does; None where it is not wanted."""
+    if not trainer.get("compiled_meter", True):
+        return None
+    try:
+        return Compilation()
+    except CompileError as error:
+        return error
+
+
+def _use_compiled(compilation: Compilation | CompileError | None, recorder: Recorder, device: int) -> None:
+    if compilation is None:
+        return
+    try:
+        if isinstance(compilation, CompileError):
+            raise compilation
+        recorder.use(CompiledMeter(compilation.load(), device))
+    except CompileError as error:
+        recorder.facts(meter="python", notes=[f"memory is read through torch's Python interface: {error}"])
+    else:
+        recorder.facts(meter="compiled")
 
 
 def keep_reports_true(recorder: Recorder) -> None:
@@ -158,6 +184,9 @@ def _marks(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, devi
                 self._measured(context)
 
         def _measured(self, context: Any) -> None:
+            problem = getattr(recorder.meter, "problem", None)
+            if problem is not None:
+                recorder.facts(meter="python", notes=[f"compiled reading of memory was given up: {problem}"])
             recorder.optimizer_state_exists(optimizer_has_state(context.optimizer))
             reading = self.clocks.result() if self.clocks else {}
             driver = reading.pop("driver", None)
