@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.analysis.comparison import Comparison, Group, Line
-from orchestrator.analysis.floor import floor_verdict
+from orchestrator.analysis.floor import floor_verdict, instead
 from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
-from orchestrator.analysis.rows import ORIGIN_PUBLISHED
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, RUNNING
 from orchestrator.analysis.too_fast import too_fast
 from orchestrator.select.lever import OPTIMIZER_BOUND, OPTIMIZER_STAGES, Measured, StageUse, Verdict, verdicts
 from orchestrator.select.pick import Loss, Objective, Option, Pick, pick
@@ -90,13 +90,11 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
     chosen = lines[answer.choice] if answer.choice is not None else None
     measured = [_measured(line) for line in group.lines if not line.by_request and line.decided.stages_known]
     if chosen is None:
-        found = verdicts(measured, answer.limit)
-    elif chosen.is_control:
-        found = []
+        found = [_with_remedy(verdict, group) for verdict in verdicts(measured, answer.limit)]
     else:
-        found = [verdict for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
-    floor = floor_verdict(group) if chosen is not None and _in_optimizer(chosen) and not found else None
-    found += [floor] if floor is not None else []
+        floor = floor_verdict(group) if _in_optimizer(chosen) else None
+        found = [floor] if floor is not None else _bound_by_state(group, chosen, measured)
+    waiting = _without_result(group)
     over = _reserved_over(chosen, answer)
     alike = _within_noise(group, chosen, answer, lines)
     less = _recomputes_less(group, chosen, alike)
@@ -108,6 +106,7 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         verdicts=tuple(found),
         warnings=(
             *([over] if over else []),
+            *([waiting] if waiting else []),
             *answer.warnings,
             *([fast] if chosen is not None and (fast := too_fast(group, chosen)) else []),
             *_warnings(group, chosen),
@@ -122,6 +121,30 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
         instead=_settings(less) if less is not None else None,
         reserved_over=over,
     )
+
+
+def _with_remedy(verdict: Verdict, group: Group) -> Verdict:
+    """The same advice as where something qualifies: by what the optimizer of these rows does already."""
+    return Verdict(verdict.id, f"{verdict.text} {instead(group)}") if verdict.id == OPTIMIZER_BOUND else verdict
+
+
+def _bound_by_state(group: Group, chosen: Line, measured: Sequence[Measured]) -> list[Verdict]:
+    """That no candidate peaks where recompute acts, of a choice that recomputes all the same."""
+    if chosen.is_control:
+        return []
+    return [_with_remedy(verdict, group) for verdict in verdicts(measured, None) if verdict.id == OPTIMIZER_BOUND]
+
+
+def _without_result(group: Group) -> str:
+    """That the answer is one among fewer candidates than were asked for; empty where all have a result."""
+    lines = [line for line in group.lines if line.decided.is_open]
+    if not lines:
+        return ""
+    names = "; ".join(f"{line.text} ({line.decided.outcome_text or 'no outcome'})" for line in lines)
+    count = f"{len(lines)} of {len(group.lines)} candidates {'have' if len(lines) > 1 else 'has'} no result"
+    again = any(line.decided.outcome_text != RUNNING for line in lines)
+    more = "; the same run command takes up what is missing" if again else ""
+    return f"{count}: {names}. The answer is of the others alone{more}."
 
 
 def _in_optimizer(line: Line) -> bool:
@@ -185,6 +208,7 @@ def _option(line: Line) -> Option:
         step_ms=line.step_ms,
         rank=peak.rank if peak else None,
         stage=str(peak.stage) if peak and peak.stage else None,
+        open=(line.decided.outcome_text or "no outcome is known") if line.decided.is_open else None,
     )
 
 

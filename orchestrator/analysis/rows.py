@@ -14,6 +14,9 @@ ORIGIN_MEASURED = "measured"
 ORIGIN_PUBLISHED = "published"
 ORIGIN_IMPORTED = "imported"
 
+NOT_RUN, RUNNING, CUT_SHORT = "not run yet", "running", "cut short"
+"""What stands for the outcome of a trial that has none: it may yet get one."""
+
 
 class PeakScope(str, Enum):
     """What a peak is the maximum of."""
@@ -69,9 +72,9 @@ class Row:
     steady_window: tuple[int, int] | None = None
     train_iters: int | None = None
     label: str | None = None
-    """None while it runs, and where a source gives no outcome."""
+    """None until it has a result, and where a source gives no outcome."""
     outcome_text: str | None = None
-    """A published row's outcome in its source's terms."""
+    """A published row's outcome in its source's terms; of a trial without a result, what became of it so far."""
     cause: str | None = None
     stage: Stage | None = None
     rank: int | None = None
@@ -102,6 +105,11 @@ class Row:
     @property
     def passed(self) -> bool:
         return self.label == PASS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no result yet: not run, running, or cut short."""
+        return self.label is None and self.origin != ORIGIN_PUBLISHED
 
     @property
     def is_control_run(self) -> bool:

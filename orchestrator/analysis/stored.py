@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.foreign import Reading, as_text
-from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
+from orchestrator.analysis.rows import CUT_SHORT, NOT_RUN, ORIGIN_PUBLISHED, RUNNING, PeakScope, Row, StagePeak
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 from orchestrator.vocabulary import PASS, REJECTED, Stage
 
@@ -168,7 +168,7 @@ def _row(
     published = read.mapping(target.get(PUBLISHED), "its source") if found["origin"] == ORIGIN_PUBLISHED else None
     window = (read.whole(found["steady_first"], "steady_first"), read.whole(found["steady_last"], "steady_last"))
     environment = read.mapping(spec.get("environment") or target.get("environment"), "its environment")
-    outcome = published.get("outcome") if published else "running" if found["state"] == "running" else None
+    outcome = published.get("outcome") if published else _unfinished(found)
     row = Row(
         trial=found["trial_id"],
         attempt=read.text(found["number"], "the attempt's number"),
@@ -213,6 +213,13 @@ def _row(
     return replace(row, left_out=tuple(read.notes)) if read.notes else row
 
 
+def _unfinished(found: RowMapping) -> str | None:
+    """What became of an attempt without a label, in words."""
+    if found["state"] == "running":
+        return RUNNING
+    return CUT_SHORT if found["label"] is None and found["state"] == "ended" else None
+
+
 def _losses(pairs: Sequence[Any]) -> dict[int, float]:
     """By iteration; one that is not finite is stored by its name, and left out."""
     return {
@@ -246,7 +253,7 @@ def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: 
                     repeat=trial.repeat,
                     world_size=trial.world_size,
                     label=REJECTED if rejected else None,
-                    outcome_text=None if rejected else "not run yet",
+                    outcome_text=None if rejected else NOT_RUN,
                     evidence=tuple(as_text(reason) for reason in read.listed(entry.reasons, "reasons")),
                     left_out=tuple(read.notes),
                 )

@@ -76,8 +76,7 @@ def _state(candidates: Sequence[Measured], limit: int | None) -> Verdict | None:
     return Verdict(
         OPTIMIZER_BOUND,
         f"Recompute is not the lever: {stage} alone takes at least {format_bytes(size)}{where} (with {name}){over}"
-        f"{needed}. Shard, shrink or offload the optimizer state instead (more data parallelism with the distributed "
-        "optimizer, BF16 moments, optimizer offload).",
+        f"{needed}.",
     )
 
 

@@ -26,6 +26,8 @@ class Loss(str, Enum):
     """Why a candidate was not taken."""
 
     NOT_PASSED = "not_passed"
+    NO_RESULT = "no_result"
+    """It has not run, runs, or was cut short: it may yet be the one."""
     REPEAT_FAILED = "repeat_failed"
     ONE_RANK_PEAK = "one_rank_peak"
     NO_PEAK = "no_peak"
@@ -53,6 +55,8 @@ class Option:
     step_ms: float | None
     rank: int | None = None
     stage: str | None = None
+    open: str | None = None
+    """Why it has no result yet, in words: not run yet, running, cut short. None where what is known of it is final."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ def _unfit(option: Option, limit: int | None) -> Loser | None:
         if option.passed:
             text = f"only {option.passed} of {option.repeats} repeats passed ({option.label or 'no outcome'})"
             return Loser(option, Loss.REPEAT_FAILED, text)
+        if option.open is not None:
+            return Loser(option, Loss.NO_RESULT, f"has no result: {option.open}")
         return Loser(option, Loss.NOT_PASSED, f"did not pass ({option.label or 'no outcome is known'})")
     if option.peak is None:
         return Loser(option, Loss.NO_PEAK, "has no peak memory on record")

@@ -8,7 +8,7 @@ from measured_rows import row
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.floor import OPTIMIZER_FLOOR
 from orchestrator.analysis.recommend import recommend
-from orchestrator.analysis.rows import Row, StagePeak
+from orchestrator.analysis.rows import CUT_SHORT, NOT_RUN, Row, StagePeak
 from orchestrator.vocabulary import Stage
 
 TIMES = {"": 101.0, "core_attn": 100.0, "mlp": 150.0}
@@ -100,3 +100,30 @@ def test_recommend_doubts_a_choice_that_is_faster_than_recomputing_nothing() -> 
     assert any("mlp is 32.00% faster than recomputing nothing: recompute cannot" in text for text in answer.warnings)
     rows[0] = row([], step_ms=100.0, step_scatter_ms=0.1, allocator_retries=4)
     assert "faster than" not in " ".join(recommend(compare(rows), target=10**12)[0].warnings)
+
+
+def without_result(modules: list[str], outcome: str) -> Row:
+    return row(modules, label=None, outcome_text=outcome, peaks=(), step_ms=None, step_scatter_ms=None, losses={})
+
+
+@pytest.mark.parametrize("target", [10**12, 1])
+def test_recommend_says_that_candidates_have_no_result_yet(target: int) -> None:
+    rows = [row([]), row(["mlp"]), without_result(["moe"], NOT_RUN), without_result(["moe_act"], CUT_SHORT)]
+    (answer,) = recommend(compare(rows), target=target)
+    text = "2 of 4 candidates have no result: moe (not run yet); moe_act (cut short). The answer is of the others alone"
+    assert any(warning.startswith(text) for warning in answer.warnings)
+    said = {loser.option.name: loser.text for loser in answer.pick.losers}
+    assert (said["moe"], said["moe_act"]) == ("has no result: not run yet", "has no result: cut short")
+
+
+def test_recommend_says_nothing_of_missing_results_where_all_ended() -> None:
+    (answer,) = recommend(compare([row([]), row(["mlp"], label="failed:hang", step_ms=None)]), target=10**12)
+    assert "no result" not in " ".join(answer.warnings)
+
+
+@pytest.mark.parametrize("target", [60 * GB, 100 * GB])
+def test_the_advice_about_the_optimizer_is_one_whether_or_not_something_fits(target: int) -> None:
+    rows = [optimizer_bound([], 67.0, 60.2, 106.0), optimizer_bound(["moe"], 67.5, 47.7, 100.0)]
+    (verdict,) = recommend(compare(rows), target=target)[0].verdicts
+    assert "What would help: BF16 moments; the distributed optimizer" in verdict.text
+    assert "Shard, shrink" not in verdict.text

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -60,3 +61,20 @@ def test_a_rejected_candidate_stands_beside_the_rows_that_asked_for_the_same(tmp
     line = group.lines[-1]
     assert (line.text, line.label, line.decided.evidence) == ("shared_experts", "rejected", ("overlap",))
     assert "shared_experts: overlap" in footnotes(group)
+
+
+def test_an_attempt_that_was_cut_short_is_said_to_be(tmp_path):
+    results = tmp_path / "results"
+    write_study(results, "cut", [[], ["mlp"]], batch="job-1")
+    for path in (results / "runs").glob("*/*"):
+        if json.loads((path / "spec.json").read_text())["config"]["recompute_modules"]:
+            for rank in path.glob("rank-*.json"):
+                rank.unlink()
+            record = json.loads((path / "attempt.json").read_text())
+            (path / "attempt.json").write_text(json.dumps(record | {"cut_short": "driver_lost", "exit_codes": {}}))
+    with open_store(results / "store.sqlite", write=True) as opened:
+        collect(opened, results)
+        rows = read(opened, "cut")
+    outcomes = {row.name: (row.label, row.outcome_text) for row in rows}
+    assert (None, "cut short") in outcomes.values()
+    assert ("pass", None) in outcomes.values()

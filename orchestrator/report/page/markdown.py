@@ -56,6 +56,7 @@ def _decision(section: Section) -> Iterator[str]:
     if decision.answer.chosen is None:
         yield f"## {escaped(decision.headline)}{where}"
         yield ""
+        yield from (f"- Mind: {escaped(warning)}" for warning in decision.warnings)
         yield from (f"- Mind: {escaped(verdict.text)}" for verdict in decision.answer.verdicts)
         yield from (f"- {code(name)}: {escaped(why)}" for name, why in decision.lost)
         return
