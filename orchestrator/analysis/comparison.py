@@ -10,7 +10,8 @@ from orchestrator.analysis import noise
 from orchestrator.analysis.candidates import Candidate, rewritten, runs_by_candidate
 from orchestrator.analysis.match import join, match_key
 from orchestrator.analysis.noise import NoiseBand
-from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
+from orchestrator.analysis.rows import CUT_SHORT, ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
+from orchestrator.records.spec import ROLE_CONTROL_LAST
 from orchestrator.select.match import Difference, MatchKey, differences
 from orchestrator.vocabulary import Stage
 
@@ -95,6 +96,8 @@ class Group:
     digest: str
     key: MatchKey
     lines: tuple[Line, ...]
+    lost_closings: tuple[Row, ...] = ()
+    """Controls that were to close a job, and ended without a result."""
 
     @property
     def control(self) -> Line | None:
@@ -125,11 +128,18 @@ def compare(rows: Sequence[Row], *, deltas: bool = True) -> Comparison:
             lines = _with_deltas(lines)
         lines.sort(key=_line_order)
         representative = min(members, key=lambda row: (row.effective is None, row.trial, row.attempt or ""))
-        groups.append(Group(digest, match_key(representative), tuple(lines)))
+        groups.append(Group(digest, match_key(representative), tuple(lines), _lost_closings(members)))
     groups.sort(key=lambda group: (group.first_row.origin, group.first_row.study, group.digest))
     # What was asked for and what the framework finished have other fields: each differs among its own kind only.
     kinds = [[group.key for group in groups if group.key.by_request is asked] for asked in (False, True)]
     return Comparison(tuple(groups), tuple(item for keys in kinds for item in differences(keys)))
+
+
+def _lost_closings(rows: Sequence[Row]) -> tuple[Row, ...]:
+    lost = [
+        row for row in rows if row.role == ROLE_CONTROL_LAST and row.outcome_text == CUT_SHORT and row.label is None
+    ]
+    return tuple(sorted(lost, key=lambda row: (row.started_at or 0.0, row.trial, row.attempt or "")))
 
 
 def _line(candidate: Candidate, runs: Sequence[Row]) -> Line:

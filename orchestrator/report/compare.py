@@ -11,6 +11,7 @@ from orchestrator.analysis.rows import ORIGIN_PUBLISHED, PeakScope, StagePeak
 from orchestrator.records.jsonfile import encode
 from orchestrator.report.table import ABSENT, Column, Table, print_table
 from orchestrator.report.text import plain
+from orchestrator.vocabulary import Stage
 from orchestrator.vocabulary.units import GB, MB
 
 _DELTA_MEMORY, _DELTA_TIME, _DELTA_LOSS = _DELTAS = ("allocated vs []", "time vs []", "loss vs []")
@@ -108,6 +109,7 @@ def footnotes(group: Group) -> list[str]:
     notes += _scope_notes(group)
     notes += _repeat_notes(group)
     notes += _noise_notes(group)
+    notes += _closing_notes(group)
     controls = {line.text for line in group.lines if line.is_control}
     # A label beside the control alone stands in its own row already.
     beside = [(line, change) for line in group.lines for change in line.one_label if change.base not in controls]
@@ -230,7 +232,7 @@ def _label(line: Line) -> str:
         text += f" ({plain(row.outcome_text)})"
     if len(line.runs) > 1:
         text += f" ({line.passed} of {len(line.runs)} passed)"
-    if not row.passed and row.stage is not None and row.origin != ORIGIN_PUBLISHED:
+    if not row.passed and row.stage not in (None, Stage.UNKNOWN) and row.origin != ORIGIN_PUBLISHED:
         where = f"{row.stage}" if row.rank is None else f"{row.stage}, rank {row.rank}"
         text += f" [{where}]"
     return text
@@ -273,22 +275,34 @@ def _noise_notes(group: Group) -> list[str]:
     return notes
 
 
+def _closing_notes(group: Group) -> list[str]:
+    """Jobs whose closing control left no result, so that nobody knows their drift."""
+    return [
+        f"the control that was to close a job ({plain(row.batch or '-')}) has no result: "
+        f"{plain(row.evidence[0] if row.evidence else row.outcome_text or row.label or 'no outcome')}. How far step "
+        "times drifted within that job is not known."
+        for row in group.lost_closings
+    ]
+
+
 def _band_note(bands: Sequence[NoiseBand]) -> str:
     """What the noise band of this table is computed from."""
     window = any(band.basis == BASIS_WINDOW for band in bands)
     parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
-    parts += ["the standard deviation of a single run's own window"] if window else []
+    parts += ["the standard deviation of a single run's own window, as a share of its own mean"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
     parts += ["the control drift"] if any(band.drift is not None and not band.passes for band in bands) else []
     parts += ["the control scatter"] if any(band.passes for band in bands) else []
     said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]
     more = " Repeats would tell more." if window else ""
-    return f"noise band (the ± beside a time, as a share of the control's): {said}.{more}"
+    return f"noise band (the ± beside a time): {said}.{more}"
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:
     known = [(name, delta) for name, delta in (("peak", change.peak), ("time", change.time)) if delta is not None]
-    said = ", ".join(f"{name} {delta_text(delta)}" for name, delta in known) or "no figures, since one did not pass"
+    said = (
+        ", ".join(f"{name} {delta_text(delta)}" for name, delta in known) or "no figures, since one of them has no pass"
+    )
     return f"adding {plain(change.label)} to {plain(change.base)}: {said}"
 
 

@@ -9,6 +9,7 @@ from orchestrator.analysis.comparison import Delta, compare
 from orchestrator.analysis.noise import NoiseBand
 from orchestrator.analysis.recommend import recommend
 from orchestrator.analysis.recompute import requested_recompute
+from orchestrator.analysis.rows import CUT_SHORT, RUNNING
 from orchestrator.report.compare import delta_text, difference_lines, footnotes, group_table
 from orchestrator.select.match import RECOMPUTE_FIELDS
 from orchestrator.vocabulary import Stage
@@ -224,3 +225,32 @@ def test_a_control_of_another_job_is_called_so_and_other_nodes_only_where_hosts_
 def test_a_request_is_named_by_what_acts(granularity, modules, method, layers, text):
     settings = zip(RECOMPUTE_FIELDS, (granularity, modules, method, layers), strict=True)
     assert requested_recompute(dict(settings)).text == text
+
+
+def unfinished(role, outcome):
+    return row([], role=role, label=None, outcome_text=outcome, peaks=(), step_ms=None, losses={}, attempt="002")
+
+
+def test_a_closing_control_that_was_cut_short_is_said_with_what_it_leaves_unknown():
+    (group,) = compare([row([], role="control-first"), row(["mlp"]), unfinished("control-last", CUT_SHORT)]).groups
+    (said,) = [note for note in footnotes(group) if "was to close a job" in note]
+    assert said.startswith("the control that was to close a job (job-1) has no result: cut short.")
+    assert "drifted within that job is not known" in said
+    assert group.control.passed == 1
+
+
+@pytest.mark.parametrize(("role", "outcome"), [("control-last", RUNNING), ("control-first", CUT_SHORT)])
+def test_a_closing_control_that_still_runs_is_not_missed(role, outcome):
+    (group,) = compare([row([], role="control-first"), row(["mlp"]), unfinished(role, outcome)]).groups
+    assert not any("was to close" in note for note in footnotes(group))
+
+
+def test_the_noise_note_says_what_each_scatter_is_a_share_of():
+    (group,) = compare([row(), row(["mlp"])]).groups
+    assert any("a single run's own window, as a share of its own mean and that of" in note for note in footnotes(group))
+
+
+def test_a_trial_that_was_cut_short_says_so_and_no_stage():
+    cut = row(["mlp"], label=None, outcome_text=CUT_SHORT, peaks=(), step_ms=None, losses={}, stage=Stage.UNKNOWN)
+    (group,) = compare([row(), cut]).groups
+    assert "cut short" in group_table(group).rows[1]
