@@ -18,7 +18,7 @@ class Doing(Enum):
     WAITS = "waits for another rank"
     DEVICE = "waits for its device"
     STUCK = "is busy with something of its own"
-    UNCLEAR = "cannot be told"
+    UNCLEAR = "stands still, and its stacks do not say what for"
 
 
 @dataclass(frozen=True)

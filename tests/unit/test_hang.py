@@ -211,3 +211,8 @@ def test_a_rank_that_waits_for_another_is_never_named(ranks: list[tuple[str, str
     found = outcome(*records)
     named = [found.rank, *found.also_ranks] if found.rank is not None else []
     assert not any(records[rank].stacks in (REDUCES, RECEIVES, "") for rank in named)
+
+
+def test_a_rank_of_which_nothing_is_known_is_said_to_stand_still() -> None:
+    found = outcome(halted(0, "", 10.0, device="cuda"), halted(1, "", 11.0, device="cuda"))
+    assert found.lines[0] == "rank 0 (forward) stands still, and its stacks do not say what for"
