@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from orchestrator.analysis.architecture import inactive_reason
 from orchestrator.analysis.attention_oom import attention_oom
-from orchestrator.analysis.comparison import Delta, Line
+from orchestrator.analysis.comparison import Delta, Line, OneLabel
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import Row
@@ -152,13 +152,31 @@ def _without_effect(subject: Subject) -> Seen | None:
             continue
         if abs(peak.fraction) <= NO_CHANGE and not _is_slower(time):
             where = " (CUDA graphs are captured)" if subject.model.graphs else ""
-            return Seen(
-                f"{change.label} changed neither the peak ({peak.fraction:+.2%}) nor the step time "
-                f"({time.fraction:+.2%}{_noise(time)}) against {change.base}",
+            symptom = (
+                f"{change.label} changed neither the peak ({_signed(peak.fraction)}) nor the step time "
+                f"({_signed(time.fraction)}{_noise(time)}) against {change.base}"
+            )
+            return _behind_another_stage(subject, change, symptom) or Seen(
+                symptom,
                 f"the module is absent or inactive on the measured layers, or another stage sets the peak{where}",
                 (show,),
             )
     return None
+
+
+def _behind_another_stage(subject: Subject, change: OneLabel, symptom: str) -> Seen | None:
+    """That the label acts, where forward's peak fell and a stage that recompute does not touch hides it."""
+    base, peak = subject.base(change), subject.line.peak
+    before, now = base.forward_peak if base is not None else None, subject.line.forward_peak
+    if base is None or base.peak is None or peak is None or before is None or now is None:
+        return None
+    if peak.stage not in STATE_STAGES or base.peak.stage not in STATE_STAGES or before - now <= NO_CHANGE * before:
+        return None
+    return Seen(
+        f"{symptom}; forward's peak fell from {format_bytes(before)} to {format_bytes(now)}",
+        f"the label acts, and {peak.stage} sets the peak, which recompute does not change",
+        (Step(f"It cannot pay before {peak.stage} needs less than forward and backward do."),),
+    )
 
 
 def _full_with_graphs(subject: Subject) -> Seen | None:
@@ -321,8 +339,14 @@ def _is_slower(time: Delta) -> bool:
 def _percent(change: Delta) -> str:
     """A change as the comparison judges it: inside the noise it is none."""
     if change.measurable or change.band is None:
-        return f"{change.fraction:+.2%}"
-    return f"no measurable amount ({change.fraction:+.2%}{_noise(change)})"
+        return _signed(change.fraction)
+    return f"no measurable amount ({_signed(change.fraction)}{_noise(change)})"
+
+
+def _signed(fraction: float) -> str:
+    """As the comparison writes it: what rounds to nothing has no sign."""
+    text = f"{fraction:+.2%}"
+    return text if text.strip("+-0.%") else "0.00%"
 
 
 def _noise(change: Delta) -> str:

@@ -12,7 +12,9 @@ from orchestrator.analysis.floor import floor_of, instead, seen
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
 from orchestrator.analysis.too_fast import too_fast
+from orchestrator.outcome.next_step import next_steps
 from orchestrator.select.lever import ACTIVATION_STAGES, OPTIMIZER_STAGES, STATE_STAGES
+from orchestrator.vocabulary import Cause, Stage
 from orchestrator.vocabulary.units import format_bytes
 
 FLOOR_RULE = "optimizer-sets-the-peak"
@@ -153,6 +155,19 @@ def _too_fast(subject: Subject) -> Seen | None:
     return Seen(said, "noise that one run does not show, or a control that something else slowed", (step,))
 
 
+def _failed(subject: Subject) -> Seen | None:
+    """A failure that is none of memory: what the outcome itself says to do."""
+    label, cause = subject.line.label or "", subject.row.cause
+    if not label.startswith("failed:") or subject.row.origin == ORIGIN_PUBLISHED or subject.refused():
+        return None
+    known = Cause(cause) if cause in {str(one) for one in Cause} else Cause.UNKNOWN
+    actions = next_steps(known, subject.row.stage or Stage.UNKNOWN)
+    steps = [Step(action) for action in actions] or [Step("Look at what its ranks printed.")]
+    steps[0] = Step(steps[0].action, subject.show)
+    where = f" in {subject.row.stage}" if subject.row.stage not in (None, Stage.UNKNOWN) else ""
+    return Seen(f"{outcome(subject.line)}{where}", subject.reason, tuple(steps))
+
+
 def _no_control(subject: Subject) -> Seen | None:
     first = subject.group.lines[0] is subject.line
     if not first or subject.group.control is not None or subject.row.origin == ORIGIN_PUBLISHED:
@@ -179,5 +194,6 @@ FURTHER_RULES = (
     Rule("passes-sometimes", "Megatron-Bridge issues 1512 and 3107", _intermittent),
     Rule("losses-differ", "guide, Measurement Contract", _numerics),
     Rule("faster-than-control", "guide, Measurement Contract", _too_fast),
+    Rule("failed-otherwise", "the outcome's own advice", _failed),
     Rule("no-control", "guide, Measurement Contract", _no_control),
 )
