@@ -177,4 +177,12 @@ def _moment(page: Page, heads: int, qkv: int, out: int, width: int) -> None:
         made += 2 * local.tokens * heads * local.seq * local.cp * element
         # Queries and keys go into a batched product transposed: their gradients come out of it so, and are copied.
         copied = 2 * local.tokens * heads * width * element
+        if not page.numerics.cuda:
+            # The causal mask is filled in place into a view of the scores. Its backward (torch/csrc/autograd,
+            # CopySlices) has the scores' gradient, a copy of it, the view's clone and zeros; probabilities, values and
+            # output are gone by then. A GPU has a kernel that masks.
+            square = local.tokens * heads * local.seq * local.cp * element
+            output = local.tokens * out * element
+            masked, gone = 4 * square + output + page.stream, square + 2 * output
+            page.moment("backward of the causal mask", masked, gone, ("core_attn",), mixer=True)
     page.moment("backward of core attention", made, 0, ("core_attn",), copied=copied, mixer=True)

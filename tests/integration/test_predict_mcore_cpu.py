@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mcore_ranks import Ranks, Trial, stage, warm_ranks
+from mcore_ranks import Ranks, Trial, peak, stage, warm_ranks
 
 from orchestrator.config.compose import compose
 from orchestrator.plan.candidate import trial_config
@@ -15,6 +15,7 @@ from orchestrator.predict.memory import RankMemory, predict_memory
 from orchestrator.predict.read import read_effective, read_job
 from orchestrator.predict.verdict import range_of
 from orchestrator.records.rank import IterationRecord, RankRecord
+from orchestrator.vocabulary import Stage
 
 pytestmark = pytest.mark.integration
 
@@ -140,3 +141,14 @@ def test_ranks_of_one_stage_need_the_same(trials: Trials, layout: str) -> None:
 def forward_ends(trial: Trial) -> list[int]:
     """What is alive at the end of the first iteration's last forward, by rank."""
     return [end(record.iterations[0], "forward") for record in trial.records]
+
+
+def test_long_sequences_of_the_default_model_are_predicted_in_every_stage(trials: Trials) -> None:
+    """There unfused attention sets the peak of backward, by the gradient of the mask that it fills in."""
+    words = ["training.train_iters=2", "training.steady_window=[1,2]", "recompute=control"]
+    config = trial_config(compose(words))
+    trial = trials.passed(config)
+    for record, predicted in zip(trial.records, predict_memory(read_job(config).job).ranks, strict=True):
+        for name in (Stage.FORWARD, Stage.BACKWARD, Stage.GRAD_SYNC, Stage.OPTIMIZER_STEP):
+            measured = peak(record.iterations[0], name)
+            assert predicted.first[name] == pytest.approx(measured, rel=0.015), (record.rank, name)
