@@ -65,7 +65,7 @@ def _markdown(found: Results, args: argparse.Namespace, path: Path) -> list[tupl
 
     content = found.content(args.target_gb, headroom_gb=args.headroom_gb)
     shown = pictures(content, path.stem)
-    text = report_markdown(content, found.comparison, shown)
+    text = report_markdown(content, shown)
     made = [(path, write_whole(path, text.encode()))]
     for name, figure in shown.items():
         beside = path.parent / name

@@ -17,6 +17,7 @@ from report_rows import GB, content
 from orchestrator.analysis.comparison import compare
 from orchestrator.analysis.published_tables import published_rows, published_tables
 from orchestrator.records.rank import IterationRecord, StageMemory
+from orchestrator.report.export_markdown import escaped
 from orchestrator.report.figures.frontier import kind_of
 from orchestrator.report.figures.stages import SO_FAR, history, look
 from orchestrator.report.page import matrix as matrix_module
@@ -25,6 +26,7 @@ from orchestrator.report.page.content import _recording
 from orchestrator.report.page.markdown import pictures, report_markdown
 from orchestrator.report.page.page import html
 from orchestrator.report.page.unmeasured import gaps
+from orchestrator.report.page.words import WORDS
 from orchestrator.report.trial import setting_rows
 from orchestrator.store.memory_map import Executed
 from orchestrator.vocabulary import Stage
@@ -142,7 +144,7 @@ def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
     )
     assert "Time against the control +6% no measurable effect: noise band ±12%, so anything from -6% to +18%" in text
     assert '<code class="name">layernorm, moe</code>' in html(made)
-    markdown = report_markdown(made, compare(rows), {})
+    markdown = report_markdown(made, {})
     assert "does not tell it from `layernorm, moe`, `mlp`: which of these is fastest is chance" in markdown
     assert markdown.count("is chance") == 1
 
@@ -346,10 +348,16 @@ def test_published_tables_have_a_page_with_their_source_and_the_study_that_repea
 def test_markdown_has_the_decision_the_table_and_pictures_beside_it():
     made = content(study(), target_gb=60)
     shown = pictures(made, "r")
-    text = report_markdown(made, compare(study()), shown)
+    text = report_markdown(made, shown)
     assert "## Use `moe`" in text
     assert "- Runner-up: `mlp`" in text
-    assert "| `core_attn` | OOM-bwd |" in text
+    (failed,) = [line for line in text.splitlines() if line.startswith("| `core_attn` |")]
+    assert "| OOM-bwd" in failed
+    assert "| `[]` (control) |" in text
+    header = next(line for line in text.splitlines() if line.startswith("| modules |"))
+    assert "peak allocated" in header
+    assert "stage" in header
+    assert all(f"- **{escaped(word)}**: " in text for word, _ in WORDS)
     assert [name for name in shown if f"]({name})" in text] == ["r-frontier-0.png", "r-stages.png"]
     assert shown["r-stages.png"].png().startswith(b"\x89PNG")
 
@@ -357,8 +365,7 @@ def test_markdown_has_the_decision_the_table_and_pictures_beside_it():
 @pytest.mark.parametrize("text", ["```\n# x", "<b>x</b>", "[a](javascript:x)", "| a | b |"])
 def test_no_text_of_the_markdown_ends_its_block_or_cell(text):
     made = hostile_content(text)
-    rows = [one.row for section in made.sections for one in section.shown]
-    lines = report_markdown(made, compare(rows), {}).splitlines()
+    lines = report_markdown(made, {}).splitlines()
     assert "# x" not in lines
     assert not any(line.lstrip("-# |*").startswith(("<b>", "[a]")) for line in lines)
 
@@ -388,7 +395,7 @@ def test_the_decision_says_that_only_allocated_memory_fits_and_gives_one_command
     assert "Only allocated memory fits: the allocator reserved 75.000 GB, 15.000 GB over the limit" in text
     assert text.count("Only allocated memory fits") == 1
     assert "expandable_segments:True" in (made.sections[0].decision.expandable or "")
-    markdown = report_markdown(made, compare(over_target()), {})
+    markdown = report_markdown(made, {})
     assert "Only allocated memory fits" in markdown
     assert "With expandable segments:" in markdown
     assert "on rank" not in text[text.index("Use this setting") : text.index("What to set")]

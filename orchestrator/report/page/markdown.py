@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from orchestrator.analysis.comparison import Comparison
-from orchestrator.report.export_markdown import code, escaped, markdown
+from orchestrator.report.export_markdown import code, escaped
 from orchestrator.report.figures.figure import Figure
 from orchestrator.report.figures.frontier import FAILED, MEMORY, REFUSED
 from orchestrator.report.figures.stages import heat_map
@@ -14,6 +12,7 @@ from orchestrator.report.page.content import Content, Section
 from orchestrator.report.page.decision import reason
 from orchestrator.report.page.rounded import width
 from orchestrator.report.page.unmeasured import Gap
+from orchestrator.report.page.words import WORDS
 from orchestrator.report.text import plain
 
 _MOST_FAILURES = 20
@@ -31,7 +30,7 @@ def pictures(content: Content, stem: str) -> dict[str, Figure]:
     return figures
 
 
-def report_markdown(content: Content, comparison: Comparison, shown: dict[str, Figure]) -> str:
+def report_markdown(content: Content, shown: dict[str, Figure]) -> str:
     """The text. `shown` are the pictures that lie beside it."""
     by_figure = {figure.name: name for name, figure in shown.items()}
     lines = [f"# Which activations to recompute: {escaped(content.title)}", ""]
@@ -40,14 +39,36 @@ def report_markdown(content: Content, comparison: Comparison, shown: dict[str, F
         name = by_figure.get(section.frontier.name)
         if name is not None:
             lines += [f"![{escaped(section.frontier.description)}]({name})", ""]
-        group = replace(comparison, groups=(section.decision.answer.group,))
-        lines += [markdown(group).replace("## ", "### ", 1).rstrip(), ""]
+        lines += [*_table(section), ""]
     if "stages" in by_figure:
         first = content.first_shown()
         of = "" if first is None else f" of {code(first.name)}"
         lines += [f"### Where the memory went{of}", "", f"![by rank and stage]({by_figure['stages']})", ""]
-    lines += [*_failures(content), *_gaps(content), *_provenance(content)]
+    lines += [*_failures(content), *_gaps(content), *_words(), *_provenance(content)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(section: Section) -> Iterator[str]:
+    """The page's own table and notes: also the rank, the stage and the forward peak that a choice hangs on."""
+    columns = section.table.columns
+    yield f"### {escaped(section.title)}"
+    yield ""
+    yield f"| {' | '.join(escaped(column.header) for column in columns)} |"
+    yield f"|{'|'.join('---:' if column.right else '---' for column in columns)}|"
+    for line, cells in zip(section.decision.answer.group.lines, section.table.rows, strict=True):
+        control = " (control)" if line.is_control else ""
+        yield f"| {' | '.join([f'{code(line.text)}{control}', *(escaped(cell) for cell in cells[1:])])} |"
+    yield ""
+    yield from (f"- {escaped(note)}" for note in section.notes)
+
+
+def _words() -> Iterator[str]:
+    yield "<details><summary>What the words mean</summary>"
+    yield ""
+    yield from (f"- **{escaped(word)}**: {escaped(meaning)}" for word, meaning in WORDS)
+    yield ""
+    yield "</details>"
+    yield ""
 
 
 def _decision(section: Section) -> Iterator[str]:
