@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.records.rank import ENDED_EXIT
@@ -68,7 +68,8 @@ def trial_blocks(trial: TrialDetail, *, details: bool = True) -> Iterator[str | 
         for reason in member.reasons:
             yield f"         {plain(reason)}"
     repeat = f", repeat {trial.repeat}" if trial.repeat else ""
-    yield f"asked    {plain(trial.trainer)}, {trial.world_size} ranks{repeat}, origin {plain(trial.origin)}"
+    ranks = f"{trial.world_size} rank{'s' * (trial.world_size != 1)}"
+    yield f"asked    {plain(trial.trainer)}, {ranks}{repeat}, origin {plain(trial.origin)}"
     attempt = trial.deciding
     if attempt is None:
         yield "outcome  not run"
@@ -123,14 +124,28 @@ def _figures(attempt: AttemptDetail) -> Iterator[str]:
     capacity = f", {format_bytes(attempt.device_capacity)}" if attempt.device_capacity else ""
     yield f"device   {device or '-'}{capacity} on {plain(', '.join(attempt.hosts)) or '-'}"
     where = f" on rank {plain(attempt.peak_allocated_rank)} in {plain(attempt.peak_allocated_stage)}"
-    peak = format_bytes(attempt.peak_allocated)
     reserved = "" if attempt.peak_reserved is None else f", {format_bytes(attempt.peak_reserved)} reserved"
-    yield f"peak     {peak} allocated{where if attempt.peak_allocated is not None else ''}{reserved}"
+    known = attempt.peak_allocated is not None
+    yield f"peak     {f'{format_bytes(attempt.peak_allocated)} allocated{where}{reserved}' if known else '-'}"
     if attempt.step_ms is not None:
         scatter = "" if attempt.step_ms_scatter is None else f" +- {attempt.step_ms_scatter:.2f}"
         yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations"
     if attempt.tflops_per_gpu is not None and attempt.device_kind != "cpu":
         yield f"speed    {attempt.tflops_per_gpu:.1f} TFLOP/s/GPU"
+    yield from recording(attempt.ranks)
+
+
+def recording(ranks: Sequence[RankSummary]) -> Iterator[str]:
+    """What recording by stage cost where it cost most, and where it paused."""
+    shares = [(one.recording_share, one.rank) for one in ranks if one.recording_share is not None]
+    if not shares:
+        return
+    share, rank = max(shares)
+    paused = [one.rank for one in ranks if one.recording_paused]
+    on = f" (rank {rank})" if len(ranks) > 1 else ""
+    which = f" on rank{'s' * (len(paused) > 1)} {', '.join(map(str, paused[:_RANKS_SHOWN]))}" if len(ranks) > 1 else ""
+    said = f"; paused in some iterations of the steady window{which}" if paused else ""
+    yield f"recorded by stage, at {share:.2%} of the steady step{on}{said}"
 
 
 def _in_studies(trial: TrialDetail, attempt: AttemptDetail) -> Iterator[str]:
@@ -164,9 +179,10 @@ def _stage_table(attempt: AttemptDetail) -> Table:
         )
         for stage in attempt.stages
     )
-    return Table(
-        "peak memory by stage: the rank with most, the lowest rank's, and what the stage left allocated", columns, rows
-    )
+    title = "peak memory by stage: the rank with most, the lowest rank's, and what the stage left allocated"
+    if attempt.device_kind == "cuda":
+        title += "; seconds are the host's, and its GPU runs behind: they are no cost of a stage"
+    return Table(title, columns, rows)
 
 
 def _iteration_table(attempt: AttemptDetail) -> Table:

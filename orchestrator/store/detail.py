@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, func, select, text
 
+from orchestrator.records.jsonfile import FormatError
 from orchestrator.records.rank import RankRecord
-from orchestrator.store.evidence import rank_record
+from orchestrator.store.evidence import rank_record, unpack
 from orchestrator.store.models import (
     RANK_BITS,
     Attempt,
@@ -94,6 +96,10 @@ class RankSummary:
     forward_adds: int | None = None
     """What the forwards held at once: their peak, less what the last backward left. A pipeline's first stage holds
     more microbatches than its last one, whichever of them is larger."""
+    recording_share: float | None = None
+    """What recording by stage took of its steady steps, a fraction; None where none ended."""
+    recording_paused: bool = False
+    """Recording paused in some iterations of the steady window."""
 
 
 @dataclass(frozen=True)
@@ -276,10 +282,33 @@ def _content(connection: Connection, model: type[Software] | type[Effective], ke
 
 
 def _ranks(connection: Connection, attempt: int) -> list[RankSummary]:
-    columns = [getattr(Rank, name) for name in RankSummary.__dataclass_fields__ if name != "forward_adds"]
+    columns = [getattr(Rank, name) for name in RankSummary.__dataclass_fields__ if hasattr(Rank, name)]
     query = select(*columns).where(Rank.attempt_id == attempt).order_by(Rank.rank)
     adds = _forward_adds(connection, attempt)
-    return [RankSummary(**row, forward_adds=adds.get(row["rank"])) for row in connection.execute(query).mappings()]
+    recorders = _recorders(connection, attempt)
+    return [
+        RankSummary(
+            **row,
+            forward_adds=adds.get(row["rank"]),
+            recording_share=_share(recorders.get(row["rank"], {}).get("steady_share")),
+            recording_paused=recorders.get(row["rank"], {}).get("paused") is True,
+        )
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def _recorders(connection: Connection, attempt: int) -> dict[int, dict[str, Any]]:
+    """By rank, what its recorder said of itself; without those that only a newer release can read."""
+    found = dict[int, dict[str, Any]]()
+    for rank, evidence in connection.execute(select(Rank.rank, Rank.evidence).where(Rank.attempt_id == attempt)):
+        with contextlib.suppress(FormatError):
+            said = unpack(evidence).get("recorder")
+            found[rank] = said if isinstance(said, dict) else {}
+    return found
+
+
+def _share(value: object) -> float | None:
+    return value if isinstance(value, float) else None
 
 
 def _forward_adds(connection: Connection, attempt: int) -> dict[int, int]:
