@@ -62,7 +62,7 @@
         shown += element.hidden ? 0 : 1;
       }
     }
-    byId("count").textContent = shown === all ? all + " candidates" : shown + " of " + all + " candidates";
+    byId("count").textContent = (shown === all ? "" : shown + " of ") + all + (all === 1 ? " candidate" : " candidates");
     for (const name of data.filtered) {
       const view = views.get(name);
       if (view) view.signal("query", query).signal("kind", kind).runAsync();
