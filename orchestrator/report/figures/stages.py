@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from orchestrator.records.rank import IterationRecord
 from orchestrator.report.figures.figure import Figure
@@ -30,8 +30,8 @@ _LOOKS: dict[str, Look] = {
     SO_FAR: (css("ink"), [2, 3], 1.5),
 }
 """Those of one peak lie on each other: what is drawn first is wider, so that all are seen."""
-_FEW_ITERATIONS = 12
-"""Up to so many, each has a tick of its own."""
+_WHOLE = "datum.value % 1 ? '' : datum.label"
+"""Between two iterations Vega marks a half too, whatever the smallest step."""
 MOST_NUMBERED = 32
 """Ranks up to which every cell has its number."""
 
@@ -182,7 +182,7 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
                 "field": "iteration",
                 "type": "quantitative",
                 "title": "iteration",
-                "axis": {"grid": False, "format": "d", **_ticks(values)},
+                "axis": {"tickMinStep": 1, "grid": False, "format": "d", "labelExpr": _WHOLE},
                 "scale": {"zero": False, "nice": False, "padding": 10},
             },
             "y": {
@@ -223,12 +223,6 @@ def history_spec(stages: list[str], unit: str, values: list[dict[str, object]]) 
             ],
         },
     }
-
-
-def _ticks(values: Sequence[Mapping[str, object]]) -> dict[str, object]:
-    """Few iterations are marked one by one: Vega marks halves between two."""
-    numbers = sorted({number for value in values if isinstance(number := value["iteration"], int)})
-    return {"values": numbers} if len(numbers) <= _FEW_ITERATIONS else {"tickMinStep": 1}
 
 
 def _cell(size: int | None, unit: int) -> str:

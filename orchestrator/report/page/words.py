@@ -9,7 +9,7 @@ WORDS = (
     ("full uniform n, full block n", "whole layers are recomputed: all in groups of n, or the first n of each stage."),
     ("one label", "what one more module in the list changed, against the candidate without it."),
     ("rank, stage", "where the peak was: which process, and in which part of its work (forward, optimizer_step, ...)."),
-    ("forward peak", "the most allocated during forward: what recompute lowers, also where another stage sets the peak."),
+    ("forward peak", "the most allocated in forward: what recompute lowers, also where another stage sets the peak."),
     ("replay", "the forward of a recomputed part, run again inside backward."),
     ("allocated, reserved", "memory of live tensors; memory that torch's allocator took from the device to hold them."),
     ("noise band", "how far a step time moves by itself, in percent (the notes say from what)."),
