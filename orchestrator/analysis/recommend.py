@@ -88,7 +88,7 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
     lines = {_option(line): line for line in group.lines}
     answer = pick(lines, target=target, headroom=headroom, objective=objective)
     chosen = lines[answer.choice] if answer.choice is not None else None
-    measured = [_measured(line) for line in group.lines if not line.by_request and line.decided.stages_known]
+    measured = [_measured(line) for line in group.lines if _tells_of_memory(line)]
     if chosen is None:
         found = [_with_remedy(verdict, group) for verdict in verdicts(measured, answer.limit)]
     else:
@@ -210,6 +210,12 @@ def _option(line: Line) -> Option:
         stage=str(peak.stage) if peak and peak.stage else None,
         open=(line.decided.outcome_text or "no outcome is known") if line.decided.is_open else None,
     )
+
+
+def _tells_of_memory(line: Line) -> bool:
+    """Whether it passed, or memory is what it ended for: one that ended early for another reason has no say."""
+    ended = bool(line.passed) or (line.label or "").startswith("OOM-")
+    return ended and not line.by_request and line.decided.stages_known
 
 
 def _measured(line: Line) -> Measured:

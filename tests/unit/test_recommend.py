@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from measured_rows import row
 
@@ -127,3 +129,10 @@ def test_the_advice_about_the_optimizer_is_one_whether_or_not_something_fits(tar
     (verdict,) = recommend(compare(rows), target=target)[0].verdicts
     assert "What would help: BF16 moments; the distributed optimizer" in verdict.text
     assert "Shard, shrink" not in verdict.text
+
+
+def test_a_hang_says_nothing_of_whether_recompute_is_the_lever() -> None:
+    hung = replace(optimizer_bound([], 67.0, 55.0, 100.0), label="failed:hang", step_ms=None)
+    assert recommend(compare([hung]), target=60 * GB)[0].verdicts == ()
+    out = replace(hung, label="OOM-optimizer", cause="device_oom", stage=Stage.OPTIMIZER_STEP)
+    assert len(recommend(compare([out]), target=60 * GB)[0].verdicts) == 1
