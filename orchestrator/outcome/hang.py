@@ -56,13 +56,15 @@ def culprit_of(halts: Sequence[Halt], alone: bool) -> Culprit:
     """The rank that hangs.
 
     The age of a heartbeat does not say: a rank that waits may well have stopped first. What the ranks were doing does.
-    A rank that waits for another is never the one.
+    A rank that waits for another is never the one; one that waits for a lock is not while another may hold it.
 
     Args:
         halts: at least one.
         alone: whether every other rank of the trial had ended well by itself, or there is none.
     """
-    stuck = sorted((halt for halt in halts if halt.doing is Doing.STUCK), key=lambda halt: (halt.at, halt.rank))
+    may_hold_locks = {halt.doing for halt in halts} & {Doing.STUCK, Doing.UNCLEAR}
+    blamed = Doing.STUCK if may_hold_locks else Doing.LOCKED
+    stuck = sorted((halt for halt in halts if halt.doing is blamed), key=lambda halt: (halt.at, halt.rank))
     if stuck:
         first = stuck[0]
         tied = [halt.rank for halt in stuck[1:] if halt.at - first.at <= _skew(first, halt)]

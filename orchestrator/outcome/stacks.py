@@ -16,6 +16,7 @@ class Doing(Enum):
     """What keeps a rank from going on."""
 
     WAITS = "waits for another rank"
+    LOCKED = "waits for a lock that another may hold"
     DEVICE = "waits for its device"
     STUCK = "is busy with something of its own"
     UNCLEAR = "stands still, and its stacks do not say what for"
@@ -58,8 +59,9 @@ WAIT_RULES = (
     ),
 )
 
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):$")
+_THREAD = re.compile(r"^(Current thread|Thread|Stack)(?: 0x[0-9a-f]+.*)? \(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?:\d+|\?+) in (?P<function>.*)$')
+_NO_FRAMES = ("  <no Python frame>", "  ...")
 _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages/|dist-packages/)|^<frozen ")
 _BLOCKING = re.compile(
     r"/(?:threading|queue|selectors|socket|ssl|subprocess|zipfile|tarfile|shutil|tempfile)\.py$|"
@@ -67,24 +69,22 @@ _BLOCKING = re.compile(
     r"torch/utils/data/|core/datasets/"
 )
 """Where a process that drives a GPU waits for a file, a child or a socket, and not for its device."""
+_THREADS = re.compile(r"/(?:threading|queue)\.py$|/concurrent/futures/")
+"""Where a thread waits for another one of its process."""
+_LOCK_FILES = re.compile(r"/filelock/|torch/utils/(?:file_baton|_filelock)\.py$")
+"""Look again and again whether another process gave up its lock."""
+_LOCK_CALLS = frozenset(("flock", "fcntl"))
 _DEVICE = SourceFrame("torch/cuda/", "synchronize")
 """A wait for the device, by its own name. What the device waits for, nobody says."""
 _OF_ITS_OWN = frozenset(
     (
-        "pause",
-        "nanosleep",
-        "clock_nanosleep",
-        "select",
-        "pselect6",
-        "wait4",
-        "waitid",
-        "flock",
-        "fcntl",
-        "openat",
-        "read",
+        *("pause", "nanosleep", "clock_nanosleep", "select", "pselect6", "wait4", "waitid"),
+        *("open", "openat", "read", "pread64", "write", "pwrite64", "fsync", "fdatasync", "close"),
+        *("stat", "newfstatat", "statx", "getdents64"),
+        *("mkdir", "mkdirat", "rename", "renameat2", "unlink", "unlinkat"),
     )
 )
-"""System calls that no wait for a device or another rank sleeps in: a pause, a child, a lock, a file."""
+"""System calls that no wait for a device or another rank sleeps in: a pause, a child, a file."""
 _OUTERMOST = frozenset(("<module>", "_run_module_as_main", "main"))
 """Where the main thread of a trainer begins."""
 _RUNS_BACKWARD = "_engine_run_backward"
@@ -100,17 +100,35 @@ def doing(stacks: str, device: str | None) -> tuple[Doing, SourceFrame | None]:
             the device anywhere, and the device for another rank: there only certain frames say anything, and the
             system call in which it sleeps.
     """
-    frames = _of_the_trainer(list(_threads(stacks.splitlines())))
-    own = next((frame for frame in frames if not _STANDARD_LIBRARY.search(frame.file)), None)
-    if own is not None and any(rule.matches(own) for rule in WAIT_RULES):
-        return Doing.WAITS, own
-    if not frames:
+    threads = list(_threads(stacks.splitlines()))
+    frames = _of_the_trainer(threads)
+    own = _own(frames)
+    if own is None:  # cut off, or nothing of a trainer
         return Doing.UNCLEAR, None
+    if _waits(own):
+        return Doing.WAITS, own
+    asleep = asleep_in(stacks)
+    if _LOCK_FILES.search(own.file) or asleep in _LOCK_CALLS:
+        return Doing.LOCKED, own
     if device == "cuda" and _DEVICE.file in frames[0].file and frames[0].function == _DEVICE.function:
         return Doing.DEVICE, frames[0]
-    if device != "cuda" or _BLOCKING.search(frames[0].file) or asleep_in(stacks) in _OF_ITS_OWN:
-        return Doing.STUCK, own or frames[0]
+    if _THREADS.search(frames[0].file):
+        others = (_own(thread.frames) for thread in threads)
+        waiting = next((frame for frame in others if frame is not None and _waits(frame)), None)
+        if waiting is not None:
+            return Doing.WAITS, waiting
+    if device != "cuda" or _BLOCKING.search(frames[0].file) or asleep in _OF_ITS_OWN:
+        return Doing.STUCK, own
     return Doing.UNCLEAR, None
+
+
+def _own(frames: Iterable[SourceFrame]) -> SourceFrame | None:
+    """The innermost frame outside of the standard library."""
+    return next((frame for frame in frames if not _STANDARD_LIBRARY.search(frame.file)), None)
+
+
+def _waits(frame: SourceFrame) -> bool:
+    return any(rule.matches(frame) for rule in WAIT_RULES)
 
 
 @dataclass(frozen=True)
@@ -122,17 +140,21 @@ class _Thread:
 
 
 def _threads(lines: Iterable[str]) -> Iterator[_Thread]:
-    current, frames = None, list[SourceFrame]()
-    for line in lines:
+    """Those that were printed in one piece. What else a trainer prints meanwhile may tear a frame out of a thread, and
+    the one that called it would be taken for what it does."""
+    current, frames, torn = None, list[SourceFrame](), False
+    for line in (*lines, ""):
         head, frame = _THREAD.match(line), _FRAME.match(line)
-        if frame is not None:
-            frames.append(SourceFrame(frame["file"], frame["function"]))
-        elif head is not None:
+        if head is not None or not line:
             if current is not None:
                 yield _Thread(current, tuple(frames))
-            current, frames = head[1] == "Current thread", []
-    if current is not None:
-        yield _Thread(current, tuple(frames))
+            current, frames, torn = head[1] != "Thread" if head is not None else None, [], False
+        elif frame is None:
+            torn = torn or line not in _NO_FRAMES
+        elif torn:
+            current = None
+        else:
+            frames.append(SourceFrame(frame["file"], frame["function"]))
 
 
 def _of_the_trainer(threads: list[_Thread]) -> tuple[SourceFrame, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import platform
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -14,6 +12,7 @@ from orchestrator.records import layout
 from orchestrator.records.beacon import BeaconWriter
 from orchestrator.records.jsonfile import decode, read_json
 from orchestrator.records.spec import TrialSpec
+from orchestrator.trial.dumping import answer_by_dumping
 from orchestrator.trial.meter import NullMeter
 from orchestrator.trial.place import Place, child_environment, place_of
 from orchestrator.trial.recorder import Recorder
@@ -24,14 +23,10 @@ from orchestrator.vocabulary import Stage
 EXIT_RAISED = 1
 """The status of a trainer that raised anything but SystemExit."""
 
-DUMP_SIGNAL = signal.SIGUSR1
-"""Makes the trainer print the stacks of its threads to stderr, even while it hangs in C code."""
-
 
 def main(argv: list[str]) -> int:
     """Run the trainer of a specification and say how it ended: its exit status. Writes the beacon and the facts."""
-    faulthandler.enable(sys.stderr)
-    faulthandler.register(DUMP_SIGNAL, sys.stderr, all_threads=True)
+    answer_by_dumping()
     path = Path(argv[0])
     spec = decode(TrialSpec, read_json(path), str(path))
     place = place_of(os.environ, spec)

@@ -32,9 +32,10 @@ from orchestrator.records.rank import (
     RankRecord,
 )
 from orchestrator.records.spec import TrialSpec
-from orchestrator.records.stacks import asleep_line
-from orchestrator.trial.asleep import sleeps_in
+from orchestrator.records.stacks import asleep_line, is_whole
+from orchestrator.trial.asleep import sleep_of, slept_in
 from orchestrator.trial.cgroup import oom_kills
+from orchestrator.trial.dumping import ALL_THREADS, ONE_THREAD
 from orchestrator.trial.output import Output, drain
 from orchestrator.trial.place import Place, child_environment
 from orchestrator.trial.process import adopt_orphans, has_ended, hears, kill_descendants, send, start_trainer
@@ -45,11 +46,13 @@ LOOK_SECONDS = 0.2
 """How often the beacon is looked at. Signals and output wake the supervisor at once."""
 KILL_SECONDS = 0.8
 """How long the record waits for a killed trainer; together with the rest it stays below two seconds."""
+ASLEEP_SECONDS = 0.3
+"""A trainer sleeps that slept for this long."""
 DUMP_SECONDS = 0.5
 """How long a hung trainer may take to begin to print its stacks."""
 QUIET_SECONDS, LONGEST_DUMP_SECONDS = 0.25, 3.0
-"""Its stacks are whole when it prints no more for this long: a trainer on a GPU has dozens of threads, and the one that
-trains comes last."""
+"""Its stacks are whole when the thread that trains is printed to its end, or nothing more comes for this long: a
+trainer on a GPU has dozens of threads, and the one that trains comes last."""
 FREE_SECONDS = 60.0
 """How long the supervisor waits, its record written, for the kernel to free what a killed trainer held."""
 WRITE_PAUSES = (0.1, 0.3)
@@ -134,7 +137,7 @@ class _Watch:
         """Wait for the trainer's end, or make one."""
         why = self._wait()
         if why is not None and why != ENDED_TERMINATED:
-            self._ask_where(signal.SIGUSR1, signal.SIGABRT)
+            self._ask_where(ALL_THREADS, signal.SIGABRT)
         send(self.child.pid, signal.SIGKILL)
         deadline = time.monotonic() + KILL_SECONDS
         while not has_ended(self.child.pid) and time.monotonic() < deadline:
@@ -206,43 +209,59 @@ class _Watch:
         of them hangs is seen in what each was doing."""
         if not self._progress.about_to_stall(time.monotonic()):
             self._stacks, self._asked_where = "", False
-        elif not self._asked_where and head is not None and hears(self.child.pid, signal.SIGUSR1):
+        elif not self._asked_where and head is not None and hears(self.child.pid, ALL_THREADS):
             self._asked_where = True
-            self._ask_where(signal.SIGUSR1)
+            self._ask_where(ALL_THREADS)
 
     def _ask_where(self, *numbers: signal.Signals) -> None:
-        """Have a trainer that stands still print its stacks, through the handler that `trial.child` installs for
-        SIGUSR1. SIGABRT, which faulthandler answers too, ends one that has none or lost it."""
-        asleep = sleeps_in(self.child.pid)
+        """Have a trainer that stands still print its stacks, through the handlers of `trial.dumping`. SIGABRT, which
+        faulthandler answers too, ends one that has none or lost it."""
+        asleep = self._sleeps_in()
         for number in numbers:
             before = self.output.stderr_seen
+            if self.signals.asked is not None:
+                return
             send(self.child.pid, number)
             if self._begins_to_print(before):
-                self._take_until_quiet()
+                self._take_until_whole(before)
+                if not is_whole(self.output.printed_since(before)) and hears(self.child.pid, ONE_THREAD):
+                    send(self.child.pid, ONE_THREAD)
+                    self._take_until_whole(before)
                 printed = self.output.printed_since(before).decode("utf-8", "replace")
-                # A thread that wakes for a moment between the two looks was not asleep.
-                still = asleep is not None and asleep == sleeps_in(self.child.pid)
-                self._stacks = (asleep_line(asleep) if asleep is not None and still else "") + printed
+                self._stacks = (asleep_line(asleep) if asleep is not None else "") + printed
                 return
+
+    def _sleeps_in(self) -> str | None:
+        """The system call in which the trainer's main thread sleeps, and does not only nap."""
+        first = sleep_of(self.child.pid)
+        deadline = time.monotonic() + ASLEEP_SECONDS
+        while first is not None and self._may_go_on(deadline):
+            self._take(0.05)
+        return slept_in(first, sleep_of(self.child.pid)) if self.signals.asked is None else None
 
     def _begins_to_print(self, before: int) -> bool:
         deadline = time.monotonic() + DUMP_SECONDS
-        while time.monotonic() < deadline and not has_ended(self.child.pid):
+        while self._may_go_on(deadline):
             self._take(0.05)
             if b"most recent call first" in self.output.printed_since(before):
                 return True
         return False
 
-    def _take_until_quiet(self) -> None:
-        quiet_since = started = time.monotonic()
-        while self.signals.asked is None and time.monotonic() - started < LONGEST_DUMP_SECONDS:
+    def _take_until_whole(self, before: int) -> None:
+        quiet_since = time.monotonic()
+        deadline = quiet_since + LONGEST_DUMP_SECONDS
+        while self._may_go_on(deadline) and not is_whole(self.output.printed_since(before)):
             seen = self.output.stderr_seen
             self._take(0.05)
             now = time.monotonic()
             if self.output.stderr_seen != seen:
                 quiet_since = now
-            elif now - quiet_since >= QUIET_SECONDS or has_ended(self.child.pid):
+            elif now - quiet_since >= QUIET_SECONDS:
                 return
+
+    def _may_go_on(self, deadline: float) -> bool:
+        """Whether there is time to look at the trainer: nobody waits for the record, and it has not ended."""
+        return self.signals.asked is None and time.monotonic() < deadline and not has_ended(self.child.pid)
 
     def _ending(self, why: str | None, code: int | None, ended_at: float) -> Ending:
         notes = self._notes + self.output.notes

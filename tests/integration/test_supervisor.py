@@ -225,6 +225,32 @@ def test_a_hang_with_many_threads_shows_the_one_that_trains_and_what_it_sleeps_i
     assert "do_sleep" in record.stacks.rpartition("Current thread")[2]
 
 
+def test_a_hang_with_more_threads_than_are_printed_shows_the_one_that_trains(rank: Rank) -> None:
+    record = rank.run([["threads", 120], *SECOND_ITERATION, ["in", "forward", [["sleep", 600]]]], stall_seconds=2.0)
+    assert "do_sleep" in record.stacks.rpartition("Stack (most recent call first):")[2]
+
+
+def test_a_hang_of_a_trainer_with_an_odd_name_that_naps_is_no_sleep(rank: Rank) -> None:
+    record = rank.run(
+        [["call_itself", "f) S fffe"], *SECOND_ITERATION, ["in", "forward", [["nap"]]]], stall_seconds=2.0
+    )
+    assert record.ended == "stall"
+    assert record.stacks.startswith("Current thread")
+    assert "do_nap" in record.stacks
+
+
+def test_whoever_asks_a_rank_to_end_while_it_is_asked_where_it_is_does_not_wait(rank: Rank) -> None:
+    script = [["ignore", "SIGUSR1"], ["ignore", "SIGABRT"], *SECOND_ITERATION, ["note", "hangs", "yes"], ["sleep", 600]]
+    rank.start(script, stall_seconds=1.0)
+    rank.said("hangs")
+    time.sleep(1.2)  # within the second that it is asked
+    asked = time.monotonic()
+    rank.signal(signal.SIGTERM)
+    assert rank.wait() == exitstatus.EXIT_STALL
+    assert time.monotonic() - asked < 0.5
+    assert rank.record().ended == "stall"
+
+
 def test_a_hang_that_took_the_signal_away_still_shows_its_stack(rank: Rank) -> None:
     record = rank.run([["ignore", "SIGUSR1"], ["in", "forward", [["sleep", 600]]]], stall_seconds=2.0)
     assert record.ended == "stall"

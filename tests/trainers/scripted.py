@@ -138,6 +138,15 @@ class Script:
     def do_sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
+    def do_nap(self) -> None:
+        """As libraries that wait for a device or another rank do."""
+        while True:
+            time.sleep(0.005)
+
+    def do_call_itself(self, name: str) -> None:
+        """Take a name that ends in bytes that are no text."""
+        ctypes.CDLL(None).prctl(15, name.encode() + b"\xff\xfe", 0, 0, 0)  # PR_SET_NAME
+
     def do_ignore(self, name: str) -> None:
         signal.signal(signal.Signals[name], signal.SIG_IGN)
 

@@ -14,7 +14,7 @@ from orchestrator.outcome.catalogue.records import RECORD_RULES
 from orchestrator.outcome.frame_rules import SourceFrame
 from orchestrator.outcome.stacks import WAIT_RULES, Doing, WaitRule, doing
 from orchestrator.records.rank import Device, ExceptionRecord, LastBeacon, RankRecord
-from orchestrator.records.stacks import asleep_line
+from orchestrator.records.stacks import asleep_line, is_whole
 from orchestrator.vocabulary import Stage
 
 STANDARD = "/usr/lib/python3.12"
@@ -130,11 +130,73 @@ def test_stacks_that_were_cut_short_blame_nobody(length: int, rank: int) -> None
 
 @pytest.mark.parametrize(
     ("call", "what"),
-    [("wait4", Doing.STUCK), ("flock", Doing.STUCK), ("futex", Doing.UNCLEAR), ("ioctl", Doing.UNCLEAR)],
+    [
+        ("wait4", Doing.STUCK),
+        ("pread64", Doing.STUCK),
+        ("flock", Doing.LOCKED),
+        ("futex", Doing.UNCLEAR),
+        ("ioctl", Doing.UNCLEAR),
+    ],
 )
 def test_the_kernel_tells_a_pause_from_a_wait_for_the_device(call: str, what: Doing) -> None:
     assert doing(asleep_line(call) + MULTIPLIES, "cuda")[0] is what
     assert doing(asleep_line(call) + RECEIVES, "cuda")[0] is Doing.WAITS
+
+
+BUILDS = trainer((f"{STANDARD}/subprocess.py", "_try_wait"), ("/job/kernels.py", "build"))
+ON_LOCKS = [
+    asleep_line("flock") + trainer(("/job/data.py", "build_index")),
+    trainer((f"{SITE}/torch/utils/file_baton.py", "wait")),
+    trainer((f"{STANDARD}/contextlib.py", "__enter__"), (f"{SITE}/filelock/_api.py", "acquire")),
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("waits", ON_LOCKS)
+def test_a_rank_that_waits_for_a_lock_is_not_blamed_for_the_one_that_may_hold_it(waits: str, device: str) -> None:
+    """Though it stopped long before."""
+    reduces, locked = halted(0, REDUCES, 80.0, device=device), halted(1, waits, 81.0, device=device)
+    assert outcome(reduces, locked, halted(2, BUILDS, 95.0, device=device)).rank == 2
+    assert outcome(reduces, locked, halted(2, "", 95.0, device=device)).rank is None
+    assert outcome(reduces, locked, halted(2, RECEIVES, 95.0, device=device)).rank == 1
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_rank_that_waits_for_a_thread_that_waits_for_another_rank_is_not_named(device: str) -> None:
+    saver = [(f"{SITE}/torch/distributed/distributed_c10d.py", "gather"), (f"{STANDARD}/threading.py", "_bootstrap")]
+    main = [
+        (f"{STANDARD}/threading.py", "wait"),
+        (f"{STANDARD}/concurrent/futures/_base.py", "result"),
+        ("s.py", "save"),
+    ]
+    assert doing(stacks(saver, [*main, *MAIN]), device)[0] is Doing.WAITS
+    assert doing(stacks(saver[1:], [*main, *MAIN]), device)[0] is Doing.STUCK
+
+
+@given(st.sampled_from([REDUCES, RECEIVES]), st.integers(0, 20), st.sampled_from(["retrying", "", "  File"]))
+def test_output_that_tears_the_stacks_of_a_rank_that_waits_does_not_blame_it(printed: str, at: int, torn: str) -> None:
+    lines = printed.splitlines()
+    for whole in (torn, torn + lines[at % len(lines)]):
+        mixed = [*lines[: at % len(lines)], whole, *lines[at % len(lines) + 1 :]]
+        assert doing("\n".join(mixed), "cpu")[0] in (Doing.WAITS, Doing.UNCLEAR)
+
+
+@given(st.integers(0, 700))
+def test_stacks_of_a_rank_that_waits_blame_nobody_however_short_they_were_cut(length: int) -> None:
+    """Its innermost frame alone, one of Python's own, says nothing."""
+    printed = trainer((f"{STANDARD}/threading.py", "wait"), (WAIT_RULES[0].example.file, "send"))
+    assert doing(printed[:length], "cpu")[0] in (Doing.WAITS, Doing.UNCLEAR)
+
+
+def test_of_a_trainer_with_too_many_threads_the_one_that_trains_is_printed_by_itself() -> None:
+    pool = [(f"{STANDARD}/threading.py", "wait"), (f"{STANDARD}/threading.py", "_bootstrap")]
+    hundred = stacks(*[pool] * 100).replace("Current thread", "Thread") + "...\n"
+    alone = SLEEPS.rpartition("Current thread")[2].partition("\n")[2]
+    assert doing(hundred, "cpu")[0] is Doing.UNCLEAR
+    assert not is_whole(hundred.encode())
+    asked_again = f"{hundred}Stack (most recent call first):\n{alone}"
+    assert is_whole(asked_again.encode())
+    assert doing(asked_again, "cpu")[0] is Doing.STUCK
 
 
 def test_the_only_rank_that_did_not_end_by_itself_hangs_whatever_it_did() -> None:
