@@ -180,4 +180,5 @@ def _same(one: Option, other: Option) -> bool:
 
 
 def _identity(option: Option) -> tuple[str, str, int, float, str]:
-    return (option.name, option.label or "", option.peak or 0, option.step_ms or 0.0, option.peak_scope or "")
+    """Ends in all of it, so that nothing but an equal one stands beside it: an absent peak is none of 0 bytes."""
+    return (option.name, option.label or "", option.peak or 0, option.step_ms or 0.0, repr(option))

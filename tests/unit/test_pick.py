@@ -63,6 +63,11 @@ def test_no_eligible_row_is_smaller_where_memory_is_the_objective(table, target)
     assert all(choice.peak <= one.peak for one in table if eligible(one, target))
 
 
+def test_an_absent_peak_and_one_of_nothing_stand_in_one_order():
+    absent, nothing = option("", None, None), option("", 0, None)
+    assert pick([absent, nothing], target=0) == pick([nothing, absent], target=0)
+
+
 @given(tables, targets, st.randoms(use_true_random=False), st.sampled_from(Objective))
 def test_the_order_of_rows_changes_nothing(table, target, random, objective):
     shuffled = table[:]
