@@ -19,7 +19,7 @@ from orchestrator.records.beacon import (
     BeaconWriter,
 )
 from orchestrator.records.rank import IterationRecord
-from orchestrator.trial.cost import affordable, share
+from orchestrator.trial.cost import Cost, affordable
 from orchestrator.trial.facts import FactsFile
 from orchestrator.trial.meter import NOT_READ, Meter
 from orchestrator.trial.raised import exception_record, note_place
@@ -74,10 +74,10 @@ class Recorder:
         self._seconds_before = 0.0
         """What recording had cost when this iteration began."""
         self._finished_first = False
-        self._whole_costs: list[tuple[float, float]] = []
-        """Recorder and step seconds of the last iterations that were recorded whole, without the run's first."""
-        self._steady_costs: list[tuple[float, float]] = []
-        """Those of the steady window, recorded or not."""
+        self._whole_costs: list[Cost] = []
+        """Of each of the last iterations that were recorded whole, without the run's first."""
+        self._steady_cost = Cost()
+        """Of all iterations of the steady window so far, recorded or not."""
         self._unix = time.time() - _now()
         """Unix seconds at which the recorder's clock stood at 0; taken anew each iteration, as wall clocks are set."""
         self._window_from = _now()
@@ -222,12 +222,12 @@ class Recorder:
             )
         )
         self._arrive(started)
-        cost = self._seconds - self._seconds_before, ms / 1000
+        cost = Cost(self._seconds - self._seconds_before, ms / 1000)
         if not self._paused and self._finished_first:
             self._whole_costs = [*self._whole_costs[1 - _JUDGED_BY :], cost]
         self._finished_first = True
         if self._first <= self._iteration <= self._last:
-            self._steady_costs.append(cost)
+            self._steady_cost = self._steady_cost.plus(cost)
         self._publish()
 
     # Everything else
@@ -372,14 +372,14 @@ class Recorder:
 
     def _pause_or_resume(self, number: int) -> None:
         paused = False
-        if self._first <= number <= self._last and not affordable(self._steady_costs, self._whole_costs):
+        if self._first <= number <= self._last and not affordable(self._steady_cost, self._whole_costs):
             paused = True
             self._beacon.raise_flag(FLAG_PAUSED)
         self._paused = paused or (self.alternate and number % 2 == 0)
 
     def _publish(self) -> None:
         retries, ooms = self.meter.retries_and_ooms()
-        self._beacon.counters(retries, ooms, self._seconds, self._calls, share(self._steady_costs))
+        self._beacon.counters(retries, ooms, self._seconds, self._calls, self._steady_cost.share)
 
     def _close(self) -> None:
         started = _now()

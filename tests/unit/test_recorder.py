@@ -6,6 +6,7 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from orchestrator.records.jsonfile import read_json
 from orchestrator.records.rank import ENDED_EXIT, RankRecord, StageMemory
 from orchestrator.records.spec import TrialSpec
 from orchestrator.trial import recorder as module
-from orchestrator.trial.cost import COST_LIMIT, affordable, share
+from orchestrator.trial.cost import COST_LIMIT, Cost, affordable
 from orchestrator.trial.meter import Meter
 from orchestrator.trial.recorder import Recorder
 from orchestrator.vocabulary import Stage
@@ -494,22 +495,44 @@ def test_a_dear_recorder_still_records_some_iterations_of_the_window(
     assert record.recorder["steady_share"] <= COST_LIMIT
 
 
-COSTS = st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 100)), max_size=20)
+@given(
+    first=st.integers(1, 4),
+    steps=st.lists(
+        # (seconds of the step, seconds that recording takes of it, the part of them that a paused one still takes)
+        st.tuples(st.floats(0.01, 100), st.floats(0, 1), st.floats(0, 0.1)),
+        min_size=1,
+        max_size=60,
+    ),
+)
+def test_what_is_recorded_keeps_the_window_below_the_limit(first: int, steps: list[tuple[float, float, float]]) -> None:
+    """But for what the last one recorded took more than those before it made expect, and for what pauses take."""
+    whole: list[Cost] = []
+    window = Cost()
+    allowed = 0.0
+    for number, (seconds, recording, left) in enumerate(steps, start=1):
+        expected = (
+            Cost(*(sum(part) / len(whole) for part in zip(*map(astuple, whole), strict=True))) if whole else Cost()
+        )
+        if number < first or affordable(window, whole):
+            cost = Cost(recording, seconds)
+            misjudged = recording - expected.recording + COST_LIMIT * (expected.steps - seconds)
+            allowed = max(allowed, misjudged) if whole else allowed + recording
+            whole = [*whole[-7:], cost] if number > 1 else whole
+        else:
+            cost = Cost(recording * left, seconds)
+            allowed += cost.recording
+        if number >= first:
+            window = window.plus(cost)
+            assert window.recording <= COST_LIMIT * window.steps + allowed + 1e-9
 
 
-@given(window=COSTS, whole=COSTS)
-def test_what_is_recorded_keeps_the_window_below_the_limit(
-    window: list[tuple[float, float]], whole: list[tuple[float, float]]
-) -> None:
-    if not whole:
-        assert affordable(window, whole)
-        return
-    expected = sum(cost for cost, _ in whole) / len(whole), sum(step for _, step in whole) / len(whole)
-    after = share([*window, expected])
-    assert after is not None
-    assert affordable(window, whole) == (after <= COST_LIMIT)
-    if all(cost <= COST_LIMIT * step for cost, step in [*window, *whole]):
-        assert affordable([(cost * 0.999, step) for cost, step in window], [(c * 0.999, s) for c, s in whole])
+def test_a_long_run_leaves_the_recorder_no_more_to_keep_than_a_short_one(tmp_path: Path) -> None:
+    """What it keeps of each iteration it would add up in each."""
+    bench = Bench(tmp_path, window=(1, 400), iterations=400)
+    for number in range(1, 401):
+        bench.recorder.begin_iteration(number)
+        bench.recorder.end_iteration(1000.0)
+    assert all(len(kept) <= len(Stage) for kept in vars(bench.recorder).values() if isinstance(kept, list))
 
 
 @given(
