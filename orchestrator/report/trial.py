@@ -144,7 +144,7 @@ def recording(ranks: Sequence[RankSummary]) -> Iterator[str]:
     paused = [one.rank for one in ranks if one.recording_paused]
     on = f" (rank {rank})" if len(ranks) > 1 else ""
     which = f" on rank{'s' * (len(paused) > 1)} {', '.join(map(str, paused[:_RANKS_SHOWN]))}" if len(ranks) > 1 else ""
-    said = f"; paused in some iterations of the steady window{which}" if paused else ""
+    said = f"; paused in the steady window{which}" if paused else ""
     yield f"recorded by stage, at {share:.2%} of the steady step{on}{said}"
 
 

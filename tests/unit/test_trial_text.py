@@ -57,10 +57,7 @@ def summary(rank: int, share: float | None, paused: bool = False) -> RankSummary
         ([summary(0, None)], []),
         (
             [summary(0, 0.0029, True), summary(1, 0.0022, True)],
-            [
-                "recorded by stage, at 0.29% of the steady step (rank 0); paused in some iterations of the steady "
-                "window on ranks 0, 1"
-            ],
+            ["recorded by stage, at 0.29% of the steady step (rank 0); paused in the steady window on ranks 0, 1"],
         ),
     ],
 )

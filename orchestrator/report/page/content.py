@@ -209,6 +209,6 @@ def _recording(shown: Sequence[Shown]) -> list[str]:
     if not paused or not on:
         return []
     return [
-        f"recording by stage: on while {'; '.join(on)} {'was' if len(on) == 1 else 'were'} timed, where it cost less "
-        f"than 0.5% of the step; paused in the window of {'; '.join(paused)}, whose times hold less of it."
+        f"recording by stage: on while {'; '.join(on)} {'was' if len(on) == 1 else 'were'} timed, where it cost about "
+        f"0.5% of the step or less; paused in the window of {'; '.join(paused)}, whose times hold less of it."
     ]
