@@ -168,9 +168,11 @@ def _share(part: int, whole: int) -> float:
 def _peaks(fixed: int, walks: list[Walk], when: Moments) -> dict[Stage, int]:
     lingers = sum(one.lingers for one in walks)
 
+    kept = [one.kept for one in walks]
+
     def beside(chunk: int, mix: Mix) -> int:
         """All but the micro-batch at work: what the chunk's own last backward left is counted in its walk."""
-        held = sum(n * one.kept for n, one in zip(mix, walks, strict=True)) - walks[chunk].kept
+        held = sum(map(int.__mul__, mix, kept)) - kept[chunk]
         return fixed + held + lingers - walks[chunk].lingers
 
     found = {

@@ -55,11 +55,8 @@ class Moments:
 
     forward: tuple[tuple[int, Mix], ...]
     backward: tuple[tuple[int, Mix], ...]
-
-    @property
-    def mixes(self) -> tuple[Mix, ...]:
-        """Every mix that may be the largest."""
-        return _largest({mix for _, mix in (*self.forward, *self.backward)})
+    mixes: tuple[Mix, ...]
+    """Every mix that may be the largest."""
 
 
 @lru_cache(maxsize=4096)
@@ -71,8 +68,8 @@ def moments(pp: int, rank: int, chunks: int, microbatches: int) -> Moments:
     then a forward and a backward in turn.
     """
     if chunks == 1:
-        only = ((0, (min(microbatches, pp - rank),)),)
-        return Moments(only, only)
+        mix = (min(microbatches, pp - rank),)
+        return Moments(((0, mix),), ((0, mix),), (mix,))
     total = microbatches * chunks
     warmup = min(total, (pp - rank - 1) * 2 + (chunks - 1) * pp)
     order = [number % (pp * chunks) // pp for number in range(total)]
@@ -87,7 +84,8 @@ def moments(pp: int, rank: int, chunks: int, microbatches: int) -> Moments:
             chunk = chunks - 1 - order[number - warmup]
             backward.setdefault(chunk, set()).add(_mix(held, chunks))
             held[chunk] -= 1
-    return Moments(_by_chunk(forward), _by_chunk(backward))
+    mixes = _largest({mix for found in (*forward.values(), *backward.values()) for mix in found})
+    return Moments(_by_chunk(forward), _by_chunk(backward), mixes)
 
 
 def _mix(held: Counter[int], chunks: int) -> Mix:

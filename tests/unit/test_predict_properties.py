@@ -164,6 +164,35 @@ def test_earlier_pipeline_ranks_hold_at_least_as_many_microbatches(pp: int, chun
     assert held[0] <= rounds * pp * chunks
 
 
+@given(st.integers(2, 8), st.integers(2, 4), st.integers(1, 4), st.data())
+def test_an_interleaved_rank_holds_what_its_schedule_says(
+    pp: int, chunks: int, rounds: int, data: st.DataObject
+) -> None:
+    """The schedule played, microbatch by microbatch: warm-up, a forward and a backward in turn, then what is left."""
+    rank = data.draw(st.integers(0, pp - 1))
+    order = [chunk for _ in range(rounds) for chunk in range(chunks) for _ in range(pp)]
+    warmup = min(len(order), (pp - rank - 1) * 2 + (chunks - 1) * pp)
+    steady = range(len(order) - warmup)
+    played = [(1, chunk) for chunk in order[:warmup]]
+    for number in steady:
+        played += [(1, order[warmup + number]), (-1, chunks - 1 - order[number])]
+    played += [(-1, chunks - 1 - chunk) for chunk in order[len(steady) :]]
+    held, seen = [0] * chunks, {1: set(), -1: set()}
+    for change, chunk in played:
+        held[chunk] += max(0, change)
+        seen[change].add((chunk, tuple(held)))
+        held[chunk] += min(0, change)
+        assert min(held) >= 0
+    assert not any(held)
+    found = moments(pp, rank, chunks, rounds * pp)
+    for largest, every in ((found.forward, seen[1]), (found.backward, seen[-1])):
+        assert set(largest) <= every
+        for chunk, mix in every:
+            assert any(chunk == other and all(map(int.__le__, mix, most)) for other, most in largest)
+    assert set(found.mixes) <= {mix for _, mix in seen[1] | seen[-1]}
+    assert all(any(all(map(int.__le__, mix, most)) for most in found.mixes) for _, mix in seen[1] | seen[-1])
+
+
 def test_1f1b_holds_as_many_microbatches_as_there_are_stages_behind() -> None:
     assert [moments(4, rank, 1, 16).mixes for rank in range(4)] == [((4,),), ((3,),), ((2,),), ((1,),)]
 
