@@ -426,8 +426,8 @@ def test_notes_say_how_the_noise_band_is_computed_and_what_recording_did_to_time
     first, *others = section.shown
     said = _recording([first, *(replace(one, unrecorded=((2, 3),)) for one in others)])
     assert said == [
-        "recording by stage: on while [] was timed, where it cost about 0.5% of the step or less; paused in the window of "
-        "mlp; moe, whose times hold less of it."
+        "recording by stage: on while [] was timed, where it cost about 0.5% of the step or less; paused in the window "
+        "of mlp; moe, whose times hold less of it."
     ]
     assert _recording(section.shown) == []
 
