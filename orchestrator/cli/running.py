@@ -66,6 +66,8 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
     if untrusted and search is not None:
         raise EnvironmentFailure("The search is not started: see above.")
     asks = [Ask.of(entry) for entry in plan.new if entry.trial not in untrusted]
+    measured_controls = [Ask.of(entry) for entry in plan.known if entry.is_control]
+    untrusted = untrusted_trials(asked.results_dir, [ask.trial for ask in measured_controls])
     if asks:
         submitted = hand_over(
             asks,
@@ -76,6 +78,7 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
             announce=announce,
             search=search,
             measured=measured,
+            controls=[ask for ask in measured_controls if ask.trial not in untrusted],
         )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)

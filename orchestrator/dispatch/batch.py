@@ -57,25 +57,32 @@ class BatchSettings:
     """Whether long parts end with their control again; a search does not spend a trial on it."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     """The software found, which is part of the identity of an added control."""
+    controls: tuple[Ask, ...] = ()
+    """Controls among the study's candidates that need not run for their own sake."""
 
 
 def make_batches(asks: Sequence[Ask], settings: BatchSettings) -> list[Batch]:
     """Jobs for these trials: those of one world size share jobs, and each match key brings its control.
 
     The control opens its key's part of a job: the one that was asked for where it must run, an extra attempt of it
-    where it was not asked for or has its result. It closes the part too where the job holds at least
-    `CLOSING_CONTROL_FROM` trials of the key.
+    where another job runs it or it has its result, and one that is added where none was asked for. It closes the part
+    too where the job holds at least `CLOSING_CONTROL_FROM` trials of the key.
 
     Raises:
         ValueError: a request has no world size or no number of iterations.
     """
     batches: list[Batch] = []
+    controls = {
+        requested_match_key(ask.candidate.request): ask
+        for ask in reversed((*settings.controls, *asks))
+        if ask.candidate.is_control
+    }
     sizes = [0 if settings.one_batch else _world_size(ask.candidate.request) for ask in asks]
     for shape_size in dict.fromkeys(sizes):
         shape = _by_key([ask for ask, size in zip(asks, sizes, strict=True) if size == shape_size])
         size = settings.trials_per_batch or len(shape)
         for start in range(0, len(shape), size):
-            trials = _with_controls(shape[start : start + size], settings)
+            trials = _with_controls(shape[start : start + size], controls, settings)
             batches.append(
                 Batch(
                     batch=batch_id(settings, len(batches), trials),
@@ -155,12 +162,12 @@ def _by_key(asks: Sequence[Ask]) -> list[Ask]:
     return [asks[index] for index in ranked]
 
 
-def _with_controls(asks: Sequence[Ask], settings: BatchSettings) -> list[BatchTrial]:
+def _with_controls(asks: Sequence[Ask], controls: Mapping[str, Ask], settings: BatchSettings) -> list[BatchTrial]:
     listed: list[BatchTrial] = []
     for key in dict.fromkeys(requested_match_key(ask.candidate.request) for ask in asks):
         own = [ask for ask in asks if requested_match_key(ask.candidate.request) == key]
         asked = next((ask for ask in own if ask.candidate.is_control), None)
-        control = asked or _extra_control(own[0], settings)
+        control = asked or controls.get(key) or _extra_control(own[0], settings)
         listed.append(batch_trial(control, ROLE_CONTROL_FIRST))
         listed += [batch_trial(ask, ROLE_TRIAL) for ask in own if ask is not asked]
         if settings.closing_controls and len(own) >= CLOSING_CONTROL_FROM:

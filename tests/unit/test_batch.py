@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,24 @@ def test_a_control_that_was_not_asked_for_is_added_under_its_own_identity() -> N
     assert batch.trials[0].role == ROLE_CONTROL_FIRST
     assert batch.trials[0].trial == ask([]).trial
     assert batch.trials[0].config["recompute_modules"] == []
+
+
+def test_the_control_among_the_candidates_opens_further_jobs_too_however_it_is_spelt() -> None:
+    """`recompute_method: recipe` acts no more than null with `selective`, but is asked for by another trial."""
+    asked = ask([])
+    request = {**asked.candidate.request, "recompute_method": "recipe", "recompute_num_layers": "recipe"}
+    candidate = Candidate("as asked", request)
+    control = Ask(trial_id(candidate), candidate)
+    assert control.trial != asked.trial
+    two = make_batches([ask(["mlp"]), ask(["moe"]), control], replace(SETTINGS, trials_per_batch=1))
+    assert [batch.trials[0].trial for batch in two] == [control.trial] * 3
+    (later,) = make_batches([ask(["mlp"])], replace(SETTINGS, controls=(control,)))
+    assert [(trial.role, trial.trial) for trial in later.trials] == [
+        (ROLE_CONTROL_FIRST, control.trial),
+        (ROLE_TRIAL, ask(["mlp"]).trial),
+    ]
+    (other,) = make_batches([ask(["mlp"], model="bb")], replace(SETTINGS, controls=(control,)))
+    assert other.trials[0].name == "control"
 
 
 def test_four_trials_of_a_key_are_closed_by_its_control() -> None:
