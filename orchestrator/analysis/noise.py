@@ -61,7 +61,8 @@ def band(
     `deltas` are the repeats' own deltas, each against its job's control, so that their spread holds what differs
     between runs and jobs. `control_scatter` is None where several runs of the control show it already.
     `passes` are all known step times of the control: they stand in where one run against one control is all there is.
-    Contributions are independent and add in quadrature; the largest drift of the jobs counts.
+    Contributions are independent and add in quadrature; the largest drift of the jobs counts. A scatter is a share of
+    its own mean, and a delta a ratio less one, so what a share moves the delta by grows with the ratio.
     """
     known_drifts = [value for value in drifts if value is not None]
     worst_drift = max(known_drifts) if known_drifts else None
@@ -69,10 +70,12 @@ def band(
     worst_drift = worst_drift if stand_in is None else stand_in
     if len(deltas) < 2 and own_scatter is None and control_scatter is None and worst_drift is None:
         return None
+    ratio = 1.0 + (statistics.median(deltas) if deltas else 0.0)
     own = spread_of_median(deltas) if len(deltas) >= 2 else own_scatter or 0.0
     control = control_scatter or 0.0
+    moved = own if len(deltas) >= 2 else ratio * own
     return NoiseBand(
-        half_width=math.hypot(own, control, worst_drift or 0.0),
+        half_width=math.hypot(moved, ratio * control, ratio * (worst_drift or 0.0)),
         basis=BASIS_REPEATS if len(deltas) >= 2 else BASIS_WINDOW,
         runs=len(deltas),
         own=own,

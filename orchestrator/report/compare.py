@@ -289,13 +289,14 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
     """What the noise band of this table is computed from."""
     window = any(band.basis == BASIS_WINDOW for band in bands)
     parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
-    parts += ["the standard deviation of a single run's own window, as a share of its own mean"] if window else []
+    parts += ["the standard deviation of a single run's own window"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
     parts += ["the control drift"] if any(band.drift is not None and not band.passes for band in bands) else []
     parts += ["the control scatter"] if any(band.passes for band in bands) else []
     said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]
+    shares = ", each a share of its own mean, times the row's time over the control's" if window else ""
     more = " Repeats would tell more." if window else ""
-    return f"noise band (the ± beside a time): {said}.{more}"
+    return f"noise band (the ± beside a time): {said}{shares}.{more}"
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from measured_rows import early_failure, row
 
 from orchestrator.analysis.comparison import Delta, compare
-from orchestrator.analysis.noise import NoiseBand
+from orchestrator.analysis.noise import NoiseBand, band
 from orchestrator.analysis.recommend import recommend
 from orchestrator.analysis.recompute import requested_recompute
 from orchestrator.analysis.rows import CUT_SHORT, RUNNING
@@ -247,10 +250,17 @@ def test_a_closing_control_that_still_runs_is_not_missed(role, outcome):
 
 def test_the_noise_note_says_what_each_scatter_is_a_share_of():
     (group,) = compare([row(), row(["mlp"])]).groups
-    assert any("a single run's own window, as a share of its own mean and that of" in note for note in footnotes(group))
+    assert any("a single run's own window and that of" in note for note in footnotes(group))
 
 
 def test_a_trial_that_was_cut_short_says_so_and_no_stage():
     cut = row(["mlp"], label=None, outcome_text=CUT_SHORT, peaks=(), step_ms=None, losses={}, stage=Stage.UNKNOWN)
     (group,) = compare([row(), cut]).groups
     assert "cut short" in group_table(group).rows[1]
+
+
+@given(own=st.floats(0, 0.3), control=st.floats(0, 0.3), drift=st.floats(0, 0.3), delta=st.floats(-0.5, 2.0))
+def test_a_shares_scatter_moves_a_delta_by_the_ratio(own, control, drift, delta):
+    """The relative variance of a ratio is the sum of the relative variances of its parts."""
+    found = band([delta], own, control, [drift])
+    assert found.half_width == pytest.approx((1 + delta) * math.hypot(own, control, drift))

@@ -107,7 +107,7 @@ def test_the_decision_answers_what_to_set_what_it_costs_and_why_the_runner_up_lo
         "below 60.000 GB" in text
     )
     assert "50.000 GB on rank 1, in forward" in text
-    assert "Time against the control +10.00% noise band ±0.68%" in text
+    assert "Time against the control +10.00% noise band ±0.74%" in text
     assert "Allocated room below the target 10.000 GB" in text
     assert "Runner-up mlp : fits, but its step takes 10.00 ms longer (+9.09%)" in text
     assert "Why not recompute nothing? [] : peak 80.000 GB on rank 1 is over 60.000 GB" in text
@@ -142,7 +142,7 @@ def test_the_headline_minds_the_noise_and_lists_names_without_ambiguity():
         "Runner-up layernorm, moe : fits, but its step takes 2 ms longer (+2%), inside the noise band, so not "
         "measurably slower" in text
     )
-    assert "Time against the control +6% no measurable effect: noise band ±12%, so anything from -6% to +18%" in text
+    assert "Time against the control +6% no measurable effect: noise band ±13%, so anything from -7% to +19%" in text
     assert '<code class="name">layernorm, moe</code>' in html(made)
     markdown = report_markdown(made, {})
     assert "does not tell it from `layernorm, moe`, `mlp`: which of these is fastest is chance" in markdown
