@@ -68,7 +68,8 @@ def redact(value: Any) -> Any:
     """A JSON value whose secret fields and strings are hidden, at any depth."""
     if isinstance(value, dict):
         return {
-            key: HIDDEN if item is not None and is_secret_name(str(key)) else redact(item)
+            # Whether to add a token to something is no secret.
+            key: HIDDEN if item not in (None, True, False) and is_secret_name(str(key)) else redact(item)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):

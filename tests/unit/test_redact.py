@@ -108,3 +108,8 @@ def test_a_long_line_takes_time_in_proportion_to_its_length(piece: str) -> None:
     started = time.perf_counter()
     redact_text(line)
     assert time.perf_counter() - started < 2.0
+
+
+def test_a_switch_is_no_secret_whatever_its_name() -> None:
+    asked = {"add_extra_token_to_sequence": True, "reset_token": False, "auth_token": None, "token": "abc", "secret": 7}
+    assert redact(asked) == asked | {"token": HIDDEN, "secret": HIDDEN}
