@@ -69,13 +69,14 @@ def run(given: argparse.Namespace) -> int:
             _show_comparison(store, plan, as_json=given.json, tried=search is not None)
         if not interrupted:
             _say_left_out(store, plan)
+            undone = _say_undone(store, plan, running)
     if asked.request["study"]["sinks"]:
         from orchestrator.cli.trackers import send_on
 
         send_on({asked.study: asked.request["study"]["sinks"]}, asked.database, asked.results_dir)
     if interrupted:
         return 128 + signal.SIGINT
-    return 1 if running.refused else 0
+    return 1 if running.refused or undone else 0
 
 
 def _plan(asked: Asked) -> Plan:
@@ -197,6 +198,23 @@ def _say_left_out(store: Store, plan: Plan) -> None:
     left = [name for trial, name in waited.items() if trial not in known_results(store, list(waited))] if waited else []
     if left:
         note(f"a search has left out {', '.join(map(plain, left))}: the same command runs that now")
+
+
+def _say_undone(store: Store, plan: Plan, running: Running) -> bool:
+    """Which trials another command was left to run, and ended without: it was killed or cancelled."""
+    from orchestrator.analysis.stored import study_rows
+    from orchestrator.report.text import plain
+
+    waited = {entry.trial: entry.name for entry in plan.entries if entry.trial in running.waited and not entry.waits}
+    if not waited:
+        return False
+    with store.reading() as connection:
+        ended = {row.trial for row in study_rows(connection, plan.study) if row.label is not None}
+    undone = [name for trial, name in waited.items() if trial not in ended]
+    if undone:
+        names = ", ".join(map(plain, undone))
+        note(f"another command, which was to run {names}, ended without: the same command runs that now")
+    return bool(undone)
 
 
 def _say_interrupted(store: Store, plan: Plan) -> None:

@@ -35,6 +35,8 @@ class Running:
 
     own: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    waited: set[str] = field(default_factory=set)
+    """Trials that batches of other commands were left to run."""
     refused: list[str] = field(default_factory=list)
     """Trials that were not started, because nobody would read what they leave."""
 
@@ -90,6 +92,7 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
         elif controls > 0:
             note(f"{runs} runs: {controls} more of controls, to hold the trials against and to see how far they drift")
     taken |= {entry.trial for entry in plan.known if entry.label is None}
+    running.waited = taken
     if taken:
         running.others = [
             live.batch
