@@ -223,10 +223,10 @@ class _Watch:
                 return
             send(self.child.pid, number)
             if self._begins_to_print(before):
-                self._take_until_whole(before)
-                if not is_whole(self.output.printed_since(before)) and hears(self.child.pid, ONE_THREAD):
+                deadline = time.monotonic() + LONGEST_DUMP_SECONDS
+                if not self._take_until_whole(before, deadline) and hears(self.child.pid, ONE_THREAD):
                     send(self.child.pid, ONE_THREAD)
-                    self._take_until_whole(before)
+                    self._take_until_whole(before, deadline)
                 printed = self.output.printed_since(before).decode("utf-8", "replace")
                 self._stacks = (asleep_line(asleep) if asleep is not None else "") + printed
                 return
@@ -247,17 +247,17 @@ class _Watch:
                 return True
         return False
 
-    def _take_until_whole(self, before: int) -> None:
+    def _take_until_whole(self, before: int, deadline: float) -> bool:
+        """Take the stacks until they are whole, or nothing more comes; whether they are."""
         quiet_since = time.monotonic()
-        deadline = quiet_since + LONGEST_DUMP_SECONDS
-        while self._may_go_on(deadline) and not is_whole(self.output.printed_since(before)):
+        while not is_whole(self.output.printed_since(before)):
+            if time.monotonic() - quiet_since >= QUIET_SECONDS or not self._may_go_on(deadline):
+                return False
             seen = self.output.stderr_seen
             self._take(0.05)
-            now = time.monotonic()
             if self.output.stderr_seen != seen:
-                quiet_since = now
-            elif now - quiet_since >= QUIET_SECONDS:
-                return
+                quiet_since = time.monotonic()
+        return True
 
     def _may_go_on(self, deadline: float) -> bool:
         """Whether there is time to look at the trainer: nobody waits for the record, and it has not ended."""
