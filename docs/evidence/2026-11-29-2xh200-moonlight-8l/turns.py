@@ -1,5 +1,6 @@
 """Bridge's own forward step, for trials of two drivers that take turns on the same GPUs: while one trains, the other's
 next trial imports. Imported last, it waits until local rank 0 of no other trial holds the lock, until this process ends."""
+
 import fcntl
 import os
 
