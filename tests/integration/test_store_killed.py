@@ -23,7 +23,8 @@ pytestmark = pytest.mark.integration
 TRIALS = 60
 
 COLLECT = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins by ignoring it
 from pathlib import Path
 from orchestrator.store import intake, database
 from orchestrator.store.collect import collect
