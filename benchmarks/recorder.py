@@ -57,7 +57,8 @@ def meters() -> dict[str, Meter]:
     found["tracked"] = TrackedMemory()  # type: ignore[assignment]  # a meter by its methods
     if torch.cuda.is_available():
         found["cuda"] = CudaMeter()
-        found["cuda_compiled"] = CompiledMeter(Compilation().load())
+        with Compilation() as compilation:
+            found["cuda_compiled"] = CompiledMeter(compilation.load())
     return found
 
 

@@ -69,7 +69,7 @@ def redact(value: Any) -> Any:
     if isinstance(value, dict):
         return {
             # Whether to add a token to something is no secret.
-            key: HIDDEN if item not in (None, True, False) and is_secret_name(str(key)) else redact(item)
+            key: HIDDEN if not isinstance(item, bool | None) and is_secret_name(str(key)) else redact(item)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):

@@ -57,7 +57,7 @@ class CompileError(RuntimeError):
 
 
 class Compilation:
-    """A compiler at work in the background, in a private folder that is gone once the result is loaded."""
+    """A compiler at work in the background, in a private folder. As a context it leaves neither behind."""
 
     def __init__(self) -> None:
         """Start it. Torch must be imported already.
@@ -100,15 +100,19 @@ class Compilation:
             # PyDLL keeps the interpreter's lock: giving it up would cost more than the call.
             edge = ctypes.PyDLL(str(self._folder / "edge.so")).edge
         except subprocess.TimeoutExpired as error:
-            self._process.kill()
-            self._process.wait()
             raise CompileError(f"the C++ compiler took longer than {COMPILE_SECONDS:g} s") from error
         except OSError as error:
             raise CompileError(f"what the C++ compiler made cannot be loaded: {error}") from error
-        finally:
-            self._remove()
         edge.argtypes, edge.restype = (ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Four)), ctypes.c_int
         return edge
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._remove()
 
     def _remove(self) -> None:
         shutil.rmtree(getattr(self, "_folder", ""), ignore_errors=True)

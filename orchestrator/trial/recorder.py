@@ -232,11 +232,6 @@ class Recorder:
 
     # Everything else
 
-    @property
-    def paused(self) -> bool:
-        """Whether this iteration's stages are counted, and not measured."""
-        return self._paused
-
     def use(self, meter: Meter) -> None:
         """Measure with `meter` from now on: a trainer has one only once its device is there."""
         self._close_window(_now())

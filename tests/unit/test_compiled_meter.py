@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from orchestrator.trial import compiled_meter
+from orchestrator.trial.bridge import trainer as bridge
 from orchestrator.trial.compiled_meter import COMPARED_EDGES, Compilation, CompiledMeter, CompileError
 
 PRIVATE_USE = 20
@@ -72,7 +74,8 @@ def allocator(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def edge() -> Any:
-    return Compilation().load()
+    with Compilation() as compilation:
+        return compilation.load()
 
 
 @pytest.fixture
@@ -106,12 +109,15 @@ def test_compiled_edges_read_what_torch_reads_and_begin_the_next_window(allocato
     assert meter.peak() == (100, 2**40)
 
 
-def test_a_reading_that_differs_is_given_up(allocator: Any, meter: CompiledMeter) -> None:
+def test_a_reading_that_differs_is_given_up(
+    allocator: Any, meter: CompiledMeter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     allocator.hold(7, 70)
-    meter._stats = lambda device: {  # type: ignore[assignment]
+    other = {
         "allocated_bytes": {"all": {"peak": 8, "current": 8}},
         "reserved_bytes": {"all": {"peak": 70, "current": 70}},
     }
+    monkeypatch.setattr(meter, "_stats", lambda device: other)
     assert meter.edge() == (8, 70, 8, 70)
     assert meter.problem == "it read (7, 70, 7, 70) where torch has (8, 70, 8, 70)"
     assert meter.edge() == (8, 70, 8, 70)
@@ -139,17 +145,29 @@ def test_a_device_without_such_an_allocator_is_an_error_and_no_crash(edge: Any) 
 )
 def test_without_a_compiler_that_works_it_says_why(monkeypatch: pytest.MonkeyPatch, compiler: str, said: str) -> None:
     monkeypatch.setenv("CXX", compiler)
-    with pytest.raises(CompileError, match=said):
-        Compilation().load()
+    with pytest.raises(CompileError, match=said), Compilation() as compilation:
+        compilation.load()
 
 
 def test_a_torch_without_the_interface_is_named_by_the_compilers_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_meter, "SOURCE", "#include <c10/core/NotThere.h>\n")
-    compilation = Compilation()
-    folder = compilation._folder
-    with pytest.raises(CompileError, match=r"fatal error: c10/core/NotThere\.h"):
+    with (
+        pytest.raises(CompileError, match=r"fatal error: c10/core/NotThere\.h"),
+        Compilation() as compilation,
+    ):
         compilation.load()
-    assert not folder.exists()
+
+
+def test_a_trainer_that_fails_meanwhile_leaves_no_folder_and_no_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    compilation = Compilation()
+    assert list(tmp_path.iterdir())
+    with contextlib.suppress(RuntimeError), compilation:
+        raise RuntimeError("the recipe")
+    assert not list(tmp_path.iterdir())
+    assert compilation._process.returncode is not None
 
 
 def test_no_compiler_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -157,3 +175,29 @@ def test_no_compiler_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CompileError, match="no C\\+\\+ compiler was found"):
         Compilation()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "wanted", "meter"),
+    [("", True, "compiled"), ("/nowhere/g++", True, "python"), ("false", True, "python"), ("", False, None)],
+)
+def test_a_bridge_trial_says_how_it_reads_memory(
+    monkeypatch: pytest.MonkeyPatch, compiler: str, wanted: bool, meter: str | None
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    monkeypatch.setattr(bridge, "CompiledMeter", lambda edge, device: (edge, device))
+    facts: dict[str, Any] = {}
+    used: list[Any] = []
+    recorder: Any = SimpleNamespace(facts=lambda **more: facts.update(more), use=used.append)
+    with bridge._compiled_beside({"compiled_meter": wanted}, recorder, 3):
+        assert not facts
+    assert facts.get("meter") == meter
+    assert ("notes" in facts) == (meter == "python")
+    assert [device for _, device in used] == ([3] if meter == "compiled" else [])
+
+
+def test_a_trainer_that_fails_beside_the_compiler_fails_for_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    with pytest.raises(ValueError, match="recipe") as raised, bridge._compiled_beside({}, Any, 0):
+        raise ValueError("recipe")
+    assert raised.value.__context__ is None

@@ -476,7 +476,7 @@ def test_a_dear_recorder_still_records_some_iterations_of_the_window(
     for number in range(1, 25):
         clock.step = 0.0
         bench.recorder.begin_iteration(number)
-        clock.step = 0.006 if not bench.recorder.paused else 0.0005
+        clock.step = 0.006 if not bench.recorder._paused else 0.0005
         with bench.recorder.stage(Stage.FORWARD):
             bench.meter.hold(0)
         clock.step = 0.0

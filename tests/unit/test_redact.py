@@ -111,5 +111,5 @@ def test_a_long_line_takes_time_in_proportion_to_its_length(piece: str) -> None:
 
 
 def test_a_switch_is_no_secret_whatever_its_name() -> None:
-    asked = {"add_extra_token_to_sequence": True, "reset_token": False, "auth_token": None, "token": "abc", "secret": 7}
+    asked = {"add_extra_token_to_sequence": True, "reset_token": False, "auth_token": None, "token": "abc", "secret": 1}
     assert redact(asked) == asked | {"token": HIDDEN, "secret": HIDDEN}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from orchestrator.records.spec import TrialSpec
@@ -31,16 +33,15 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
         NoGpuError: this rank has no GPU.
         SharedGpuError: another process holds the GPU's memory.
     """
-
     gpu.take(local_rank)
     trainer = spec.config["trainer"]
     gpu.limit_memory(local_rank, spec.memory_limit_bytes)
     device = gpu.describe(local_rank)
     recorder.use(CudaMeter(local_rank))
     recorder.facts(device=device)
-    compilation = _compilation(trainer)
 
-    pretrain = importlib.import_module("megatron.bridge.training.pretrain")
+    with _compiled_beside(trainer, recorder, local_rank):
+        pretrain = importlib.import_module("megatron.bridge.training.pretrain")
     found = software(PACKAGES)
     recorder.facts(software=found)
     container = build(spec.config)
@@ -49,7 +50,6 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     recorder.facts(seams=seams)
     keep_reports_true(recorder)
     recorder.alternate = bool(trainer.get("alternate_recording", False))
-    _use_compiled(compilation, recorder, local_rank)
     marks = _marks(spec, recorder, rank, world_size, device)
     module, _, function = (trainer.get("forward_step") or FORWARD_STEP).rpartition(".")
     forward_step = getattr(importlib.import_module(module), function)
@@ -59,27 +59,28 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     pretrain.pretrain(container, forward_step, callbacks=[marks])
 
 
-def _compilation(trainer: dict[str, Any]) -> Compilation | CompileError | None:
-    """What compiles beside the imports, or why nothing does; None where it is not wanted."""
+@contextlib.contextmanager
+def _compiled_beside(trainer: dict[str, Any], recorder: Recorder, device: int) -> Iterator[None]:
+    """While what is inside runs, compile what reads memory faster; after it, read by that. Says why where it cannot."""
     if not trainer.get("compiled_meter", True):
-        return None
-    try:
-        return Compilation()
-    except CompileError as error:
-        return error
-
-
-def _use_compiled(compilation: Compilation | CompileError | None, recorder: Recorder, device: int) -> None:
-    if compilation is None:
+        yield
         return
-    try:
-        if isinstance(compilation, CompileError):
-            raise compilation
-        recorder.use(CompiledMeter(compilation.load(), device))
-    except CompileError as error:
-        recorder.facts(meter="python", notes=[f"memory is read through torch's Python interface: {error}"])
-    else:
-        recorder.facts(meter="compiled")
+    with contextlib.ExitStack() as stack:
+        found: Compilation | CompileError
+        try:
+            found = stack.enter_context(Compilation())
+        except CompileError as error:
+            found = error
+        yield
+        try:
+            if isinstance(found, CompileError):
+                raise found
+            recorder.use(CompiledMeter(found.load(), device))
+        except CompileError as error:
+            why = f"memory is read through torch's Python interface: {error}"
+            recorder.facts(meter="python", notes=[why])
+        else:
+            recorder.facts(meter="compiled")
 
 
 def keep_reports_true(recorder: Recorder) -> None:

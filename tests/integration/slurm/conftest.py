@@ -23,6 +23,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in ours]
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """On a laptop `make test` is no failure for want of root. Continuous integration has to run these tests."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and os.geteuid() != 0 and not os.environ.get("CI"):
+        session.exitstatus = pytest.ExitCode.OK
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Bed]:
     found = Bed(Path("/tmp/orchestrator-test-slurm"), port=18800)
