@@ -168,6 +168,12 @@ def test_an_ordinary_allocator_cache_is_left_alone():
     assert not of("reserved-not-allocated", [model([], peak=50 * GB, reserved=53 * GB, device_kind="cuda")])
 
 
+@pytest.mark.parametrize("reserved", [0, 2 * 2**20])
+def test_what_was_reserved_before_anything_was_built_is_no_fragmentation(reserved):
+    stopped = model([], peak=0, reserved=reserved, device_kind="cuda", label="failed:shared_gpu", cause="shared_gpu")
+    assert not of("reserved-not-allocated", [stopped])
+
+
 def test_an_oom_that_moves_to_another_rank_is_named_with_both():
     (finding,) = of("oom-moved-to-another-rank", [oom([], "forward", rank=0), oom(["moe"], "backward", rank=3)])
     assert "from rank 0 (forward) with [] to rank 3 (backward)" in finding.symptom
