@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.analysis import noise
 from orchestrator.analysis.candidates import Candidate, rewritten, runs_by_candidate
+from orchestrator.analysis.loss_drift import loss_drift
 from orchestrator.analysis.match import join, match_key
 from orchestrator.analysis.noise import NoiseBand
 from orchestrator.analysis.rows import CUT_SHORT, ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
@@ -292,11 +293,8 @@ def _no_scatter(_: Row) -> float | None:
 
 
 def _loss_difference(row: Row, control: Row) -> float | None:
-    common = row.losses.keys() & control.losses.keys()
-    return max(
-        (abs(row.losses[n] - control.losses[n]) / abs(control.losses[n]) for n in common if control.losses[n]),
-        default=None,
-    )
+    drift = loss_drift(row.losses, control.losses)
+    return None if drift is None else drift.largest
 
 
 _FORWARD = frozenset({Stage.FORWARD})

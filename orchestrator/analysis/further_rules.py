@@ -9,6 +9,7 @@ from orchestrator.analysis.candidates import Candidate, rewritten
 from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.failure_rules import GRAPH_WORDS
 from orchestrator.analysis.floor import floor_of, instead, seen
+from orchestrator.analysis.loss_drift import loss_drift, own_drift
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
 from orchestrator.analysis.too_fast import too_fast
@@ -137,11 +138,35 @@ def _intermittent(subject: Subject) -> Seen | None:
 
 
 def _numerics(subject: Subject) -> Seen | None:
-    difference = subject.line.loss_difference
-    if difference is None or difference <= LOSS_TOLERANCE:
+    difference, control = subject.line.loss_difference, subject.group.control
+    if difference is None or difference <= LOSS_TOLERANCE or control is None:
         return None
+    controls = [row.losses for row in control.runs if row.passed]
+    own = own_drift(controls)
+    if own is not None and difference <= own:
+        return None
+    drifts = [loss_drift(row.losses, losses) for row in subject.line.runs if row.passed for losses in controls]
+    drift = max((one for one in drifts if one is not None), key=lambda one: one.largest, default=None)
+    begins = drift.first_past(LOSS_TOLERANCE) if drift is not None else None
+    beside = "" if own is None else f"; those of two runs of the control by {own:.1e}"
+    since = "" if begins is None else f", past {LOSS_TOLERANCE:g} from iteration {begins} on"
+    symptom = f"losses differ from the control's by up to {difference:.1e} (relative){since}{beside}"
+    if drift is not None and drift.grew:
+        return Seen(
+            symptom,
+            "the forward is the same, as the first two iterations agree; what grows later is rounding of sums in "
+            "another order, or gradients that a replay made wrong",
+            (
+                Step(
+                    "Compare the first iteration's gradient norm with the control's: equal to rounding, it clears the "
+                    "replay.",
+                    subject.show,
+                ),
+                Step("See how far two runs of one setting drift apart.", subject.again("study.repeats=2")),
+            ),
+        )
     return Seen(
-        f"losses differ from the control's by up to {difference:.1e} (relative)",
+        symptom,
         "the arithmetic is the same, so dropout, an RNG state or a nondeterministic kernel replays differently",
         (Step("Check convergence before using it.", subject.show),),
     )

@@ -219,6 +219,26 @@ def test_losses_that_leave_the_controls_are_named():
     assert not of("losses-differ", [model([]), model(["moe"], losses={1: 4.00001, 20: 3.0})])
 
 
+def test_losses_that_part_from_the_start_are_told_from_those_that_drift():
+    control = model([], losses={1: 12.345, 2: 12.348, 9: 9.54720, 10: 9.1})
+    drifting = model(["moe"], losses={1: 12.345, 2: 12.348, 9: 9.53528, 10: 9.08})
+    (finding,) = of("losses-differ", [control, drifting])
+    assert "up to 2.2e-03 (relative), past 0.001 from iteration 9 on" in finding.symptom
+    assert "the first two iterations agree" in finding.cause
+    assert "gradient norm" in finding.steps[0].action
+    parted = model(["moe"], losses={1: 12.345, 2: 12.3, 9: 9.5, 10: 9.08})
+    (finding,) = of("losses-differ", [control, parted])
+    assert "past 0.001 from iteration 2 on" in finding.symptom
+    assert "dropout" in finding.cause
+
+
+def test_losses_no_farther_from_the_control_than_its_runs_from_each_other_are_left_alone():
+    controls = [model([]), model([], trial="last", role="control-last", losses={1: 4.0, 20: 3.01})]
+    assert not of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.005})])
+    (finding,) = of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.1})])
+    assert "those of two runs of the control by 3.3e-03" in finding.symptom
+
+
 def test_a_study_without_a_control_is_told_to_run_one():
     (finding,) = of("no-control", [model(["moe"]), model(["mlp"])])
     assert finding.steps[0].command.endswith("'recompute_modules=[]'")
