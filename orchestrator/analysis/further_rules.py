@@ -21,6 +21,9 @@ from orchestrator.vocabulary.units import format_bytes
 FLOOR_RULE = "optimizer-sets-the-peak"
 LOSS_TOLERANCE = 1e-3
 """Relative difference from the control's losses past which numerics deserve a look; equal arithmetic gives 0."""
+GARBAGE_SHARE = 0.02
+"""Share of the step from which garbage collection is worth a word."""
+_SELDOM = "Collect less often, in every run that is compared and in the training itself."
 _SMALL_MOMENTS = (
     "precision.use_precision_aware_optimizer=true",
     "precision.exp_avg_dtype=bf16",
@@ -172,6 +175,28 @@ def _numerics(subject: Subject) -> Seen | None:
     )
 
 
+def _garbage(subject: Subject) -> Seen | None:
+    """Said once, of the control: how often a loop collects has nothing to do with what it recomputes."""
+    step, taken = subject.row.step_ms, subject.row.step_gc_ms
+    if not subject.line.is_control or not step or not taken or taken < GARBAGE_SHARE * step:
+        return None
+    train = (subject.row.effective or {}).get("train")
+    every = train.get("manual_gc_interval") if isinstance(train, dict) and train.get("manual_gc") else None
+    symptom = f"garbage collection takes {taken:.0f} ms of a step of {step:.0f} ms, or {taken / step:.1%}"
+    if not every:
+        return Seen(symptom, "Python collects whenever it has made enough objects", (Step(_SELDOM, subject.show),))
+    return Seen(
+        symptom,
+        f"train.manual_gc_interval={every}: the loop collects after every {every} steps, whatever is recomputed",
+        (
+            Step(
+                f"{_SELDOM} What cycles keep alive is freed that much later: watch the peak.",
+                subject.again("+trainer.overrides={train.manual_gc_interval: 100}"),
+            ),
+        ),
+    )
+
+
 def _too_fast(subject: Subject) -> Seen | None:
     said = too_fast(subject.group, subject.line)
     if not said:
@@ -218,6 +243,7 @@ FURTHER_RULES = (
     Rule("settings-replaced", "Megatron-Bridge issues 3518 and 6003", _lost_override),
     Rule("passes-sometimes", "Megatron-Bridge issues 1512 and 3107", _intermittent),
     Rule("losses-differ", "guide, Measurement Contract", _numerics),
+    Rule("garbage-collection", "ours, measured on every rank", _garbage),
     Rule("faster-than-control", "guide, Measurement Contract", _too_fast),
     Rule("failed-otherwise", "the outcome's own advice", _failed),
     Rule("no-control", "guide, Measurement Contract", _no_control),

@@ -239,6 +239,17 @@ def test_losses_no_farther_from_the_control_than_its_runs_from_each_other_are_le
     assert "those of two runs of the control by 3.3e-03" in finding.symptom
 
 
+def test_a_loop_that_collects_garbage_often_is_told_what_it_costs():
+    control = model([], step_ms=1759.6, step_gc_ms=91.2)
+    control.effective["train"] = {"manual_gc": True, "manual_gc_interval": 5}
+    (finding,) = of("garbage-collection", [control, model(["moe"], step_ms=2000.0, step_gc_ms=91.2)])
+    assert finding.symptom == "garbage collection takes 91 ms of a step of 1760 ms, or 5.2%"
+    assert "every 5 steps" in finding.cause
+    assert "+trainer.overrides={train.manual_gc_interval: 100}" in shlex.split(finding.steps[0].command)
+    assert not of("garbage-collection", [replace(control, step_gc_ms=20.0)])
+    assert not of("garbage-collection", [replace(control, step_gc_ms=None)])
+
+
 def test_a_study_without_a_control_is_told_to_run_one():
     (finding,) = of("no-control", [model(["moe"]), model(["mlp"])])
     assert finding.steps[0].command.endswith("'recompute_modules=[]'")
