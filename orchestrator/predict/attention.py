@@ -82,6 +82,7 @@ def write_gqa(page: Page) -> None:
     if page.numerics.transformer_engine:
         page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up",
                   _NORM_LINEAR)  # fmt: skip
+        page.quantise("norm output", "[t, h]", local.shard * shapes.hidden, "up", "up", _NORM_LINEAR)
         page.keep("norm's statistic", "[t]", local.shard * STAT, "input_norm", "up", _NORM_LINEAR)
     else:
         _input_norm(page)
@@ -162,7 +163,9 @@ def _core(page: Page, heads: int, width: int) -> None:
         page.keep("attention probabilities in float32", "[b, n/tp, s/cp, s]", wide, "core", "core", _SOFTMAX, core)
         page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
     page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
+    page.quantise("attention output", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
     if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
+        # Else it saves the original, which the core keeps too (Attention.__init__, set_save_original_input).
         page.keep("attention output, quantised", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _LAYER)
 

@@ -8,6 +8,8 @@ from orchestrator.predict.job import Local, Numerics, Shapes
 from orchestrator.predict.ledger import Ledger
 from orchestrator.predict.page import INDEX, STAT, Page
 
+_READ_BY_OUTPUT = frozenset({"final norm output", "logits", "softmax of logits", "targets"})
+"""Kept tensors that are gone when the output layer's backward has ended."""
 OPERATIONS = ("norm", "logits", "loss")
 
 _MODEL = "models/gpt/gpt_model.py GPTModel._postprocess"
@@ -42,4 +44,10 @@ def output_ledger(shapes: Shapes, local: Local, numerics: Numerics) -> Ledger:
     page.moment(
         "backward of the output layer", tokens * shapes.hidden * element + page.scattered + weight + gradient, 0
     )
+    if not shapes.tied and not numerics.fp8_params:
+        # Tied weights are ready behind the embedding's backward, and with FP8 weights all others wait for the last
+        # bucket of those (param_and_grad_buffer.py, partition_buckets).
+        read = sum(tensor.bytes for tensor in page.tensors if tensor.kept and tensor.name in _READ_BY_OUTPUT)
+        page.ready("the output layer's gradient", tokens * shapes.hidden * element, shapes.hidden * shapes.vocab
+                   // local.tp, read)  # fmt: skip
     return Ledger(OPERATIONS, tuple(page.tensors), tuple(page.moments))

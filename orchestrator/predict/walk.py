@@ -32,6 +32,8 @@ class Walk:
     """What a backward leaves until the next forward."""
     persistent: int
     """What the first forward leaves for good."""
+    ready: int = 0
+    """Most where backward has made a weight's gradient, and a bucket of gradients may be reduced."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class _Step:
     backward: int
     lingers: int
     shares_gradient: bool
+    ready: int | None = None
 
 
 def active_labels(recompute: Recompute) -> frozenset[str]:
@@ -100,28 +103,32 @@ def walk(chunk: Chunk, shapes: Shapes, local: Local, numerics: Numerics, recompu
         high = max(high, live + output.forward)
         live += output.kept
     kept = live
-    replay, backward = _back(steps, live, stream, output)
-    return Walk(kept, high, replay, backward, lingers, persistent)
+    replay, backward, ready = _back(steps, live, stream, output)
+    return Walk(kept, high, replay, backward, lingers, persistent, ready)
 
 
-def _back(steps: list[_Step], live: int, stream: int, output: LayerMemory | None) -> tuple[int, int]:
-    replay = 0
+def _back(steps: list[_Step], live: int, stream: int, output: LayerMemory | None) -> tuple[int, int, int]:
+    replay = ready = 0
     backward = live + stream
     if output is not None:
         backward = live + output.backward
+        if output.ready is not None:
+            ready = live + output.ready
         live -= output.kept
     gradient = stream
     for step in reversed(steps):
         if step.replay is not None:
             replay = max(replay, live + gradient + step.replay)
         backward = max(backward, live + gradient + step.backward)
+        if step.ready is not None:
+            ready = max(ready, live + gradient + step.ready)
         live += step.lingers - step.kept
         gradient = 0 if step.shares_gradient else stream
-    return replay, backward
+    return replay, backward, ready
 
 
 def _single(memory: LayerMemory) -> _Step:
-    return _Step(memory.kept, memory.forward, memory.replay, memory.backward, memory.lingers, False)
+    return _Step(memory.kept, memory.forward, memory.replay, memory.backward, memory.lingers, False, memory.ready)
 
 
 def _group(ledgers: tuple[Ledger, ...]) -> _Step:
@@ -133,8 +140,10 @@ def _group(ledgers: tuple[Ledger, ...]) -> _Step:
     for whole, each in zip(inside, alone, strict=True):
         replay = max(replay, before + (whole.replay or 0) + whole.kept - first)
         before += each.kept
-    backward = before - alone[-1].kept + inside[-1].backward + inside[-1].kept - first
+    above = before - alone[-1].kept + inside[-1].kept - first
+    backward = above + inside[-1].backward
+    ready = None if inside[-1].ready is None else above + inside[-1].ready
     forward = max(memory.forward + (first if index else 0) for index, memory in enumerate(inside))
     # Inside a group, only the first layer's input is a leaf that lingers.
     lingers = inside[0].lingers
-    return _Step(first, forward, replay, max(replay, backward), lingers, lingers > 0)
+    return _Step(first, forward, replay, max(replay, backward), lingers, lingers > 0, ready)
