@@ -12,6 +12,8 @@ from orchestrator.predict.parameters import (
     Parameters,
     embedding_parameters,
     layer_parameters,
+    mtp_parameters,
+    norm_parameters,
     output_parameters,
 )
 from orchestrator.predict.pipeline import Chunk, Mix, Moments, chunks_of, moments
@@ -100,11 +102,15 @@ def predict_memory(job: Job) -> Prediction:
 def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, transformer_engine: bool = True) -> Parameters:
     """What one model chunk holds on one rank."""
     total = Parameters()
-    if chunk.embedding:
+    if chunk.embeds:
         total += embedding_parameters(shapes, layout)
     by_kind = {kind: layer_parameters(kind, shapes, layout, transformer_engine) for kind in set(chunk.layers)}
     for kind in chunk.layers:
         total += by_kind[kind]
+    if chunk.norm:
+        total += norm_parameters(shapes)
+    for kind in chunk.mtp:
+        total += mtp_parameters(kind, shapes, layout, transformer_engine)
     if chunk.output:
         total += output_parameters(shapes, layout, own_output=not shapes.tied or not chunk.embedding)
     return total
@@ -135,11 +141,11 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     opening |= {
         Stage.GRAD_SYNC: after,
         Stage.OPTIMIZER_INIT: after + (step if job.numerics.cuda else gradients + kept_state),
-        Stage.OPTIMIZER_STEP: after + step,
+        Stage.OPTIMIZER_STEP: after + step + state.written,
     }
     steady = _peaks(fixed + kept_state, later, when) | {
         Stage.GRAD_SYNC: after + kept_state,
-        Stage.OPTIMIZER_STEP: after + step,
+        Stage.OPTIMIZER_STEP: after + step + state.written,
     }
     kept, most = max((sum(n * one.kept for n, one in zip(mix, first, strict=True)), mix) for mix in when.mixes)
     return RankMemory(index, state, build | opening, steady, kept, most, after + gradients + kept_state, fixed)

@@ -48,6 +48,8 @@ class ModelState:
     """Copies of the gradient's shard in float32, from the step to the next `zero_grad`."""
     temporaries: int
     """Of one step, beyond what stays."""
+    written: int
+    """Beside them while a step's copies of the moments are written back."""
     build_peak: int
     """Most bytes while model and optimizer are built."""
     largest: int
@@ -96,6 +98,7 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
         state=state,
         main_gradients=copies,
         temporaries=_temporaries(numerics, stepped, largest),
+        written=_written(numerics, chunks, dense_shard, expert_shard),
         build_peak=max(weights + gradients + copied, built + (numerics.weight * min(largest, shard) if main else 0)),
         largest=largest,
         unsplit=_unsplit_of_step(chunks, numerics, share, copies > 0),
@@ -138,6 +141,15 @@ def _temporaries(numerics: Numerics, shard: int, largest: int) -> int:
         formats.append(numerics.main_param)
     # FusedAdam.step makes a float32 copy of every state that is not float32, of all its parameters at once.
     return sum(_FLOAT * shard for size in formats if size != _FLOAT)
+
+
+def _written(numerics: Numerics, chunks: Sequence[Parameters], dense: int, expert: int) -> int:
+    """FusedAdam._apply_scale rounds each copy to a tensor of its own before it puts it into the moment: the largest
+    parameter's comes on top of the copies of all, which live until the step ends."""
+    if not numerics.copies_moments or 2 not in (numerics.exp_avg, numerics.exp_avg_sq):
+        return 0
+    sizes = (size for chunk in chunks for size in (chunk.dense if dense >= expert else chunk.expert))
+    return 2 * min(max(sizes, default=0), max(dense, expert))
 
 
 def _shards(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> tuple[int, int]:

@@ -98,9 +98,21 @@ def embedding_parameters(shapes: Shapes, layout: Layout) -> Parameters:
 
 
 def output_parameters(shapes: Shapes, layout: Layout, *, own_output: bool) -> Parameters:
-    """Final norm, and the output layer unless it shares the embeddings of the same rank."""
-    output = (shapes.vocab // layout.tp * shapes.hidden,) if own_output else ()
-    return Parameters((*_norm(shapes), *output))
+    """The output layer, unless it shares the embeddings of the first stage on the same rank."""
+    return Parameters((shapes.vocab // layout.tp * shapes.hidden,) if own_output else ())
+
+
+def norm_parameters(shapes: Shapes) -> Parameters:
+    """The decoder's final norm."""
+    return Parameters(tuple(_norm(shapes)))
+
+
+def mtp_parameters(kind: LayerKind, shapes: Shapes, layout: Layout, transformer_engine: bool = True) -> Parameters:
+    """One depth of multi-token prediction: three norms, the projection of two concatenated streams, which is split by
+    its output (eh_proj), and a layer (transformer/multi_token_prediction.py MultiTokenPredictionLayer.__init__)."""
+    before = (*_norm(shapes), *_norm(shapes), 2 * shapes.hidden * shapes.hidden // layout.tp)
+    inside = layer_parameters(kind, shapes, layout, transformer_engine)
+    return Parameters(before) + inside + norm_parameters(shapes)
 
 
 def _norm(shapes: Shapes, width: int | None = None) -> list[int]:
