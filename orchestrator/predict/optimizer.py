@@ -6,6 +6,7 @@ Transformer Engine 2.11 and 2.17.1 (optimizers/fused_adam.py).
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -113,12 +114,46 @@ def _unsplit_of_step(chunks: Sequence[Parameters], numerics: Numerics, share: fl
     if not numerics.cuda:
         return Unsplit()
     moments = (numerics.exp_avg, numerics.exp_avg_sq)
-    copied = [width for width in moments if width != _FLOAT] if numerics.copies_moments else []
+    copied = [_FLOAT for width in moments if width != _FLOAT] if numerics.copies_moments else []
+    state = temporaries = 0
+    segments = Segments()
+    for size in (size for chunk in chunks for size in (*chunk.dense, *chunk.expert)):
+        # Parameter by parameter, its moments and then their copies (FusedAdam.step).
+        state += sum(segments.beyond(width * size) for width in moments)
+        temporaries += sum(segments.beyond(width * size) for width in copied)
     return Unsplit(
         gradients=_unsplit(chunks, _FLOAT, share) if copies else 0,
-        state=sum(_unsplit(chunks, width, share) for width in moments),
-        temporaries=sum(_unsplit(chunks, _FLOAT, share) for _ in copied),
+        state=int(share * state),
+        temporaries=int(share * temporaries),
     )
+
+
+class Segments:
+    """Fresh segments of torch's allocator, filled without anything freed (c10/cuda/CUDACachingAllocator.cpp)."""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        """Free blocks that were split off, by size."""
+
+    def beyond(self, size: int) -> int:
+        """Bytes beyond a request's own that are counted with it.
+
+        It gets the smallest free block that holds it (best fit), or a new segment: of 20 MiB below 10 MiB, else a
+        multiple of 2 MiB (get_allocation_size). What is left is split off if it is more than 1 MiB (should_split).
+        """
+        if size <= _MIB:
+            # From the small pool, which always splits.
+            return 0
+        index = bisect_left(self._left, size)
+        if index < len(self._left):
+            block = self._left.pop(index)
+        else:
+            block = 20 * _MIB if size < 10 * _MIB else -(-size // (2 * _MIB)) * 2 * _MIB
+        left = block - size
+        if left <= _MIB:
+            return left
+        insort(self._left, left)
+        return 0
 
 
 def unsplit(size: int) -> int:

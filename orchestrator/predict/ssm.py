@@ -90,4 +90,8 @@ def write_delta(page: Page) -> None:
     page.keep("gated norm output", "[T, V/tp]", page.linear_input(tokens * values), "proj", "proj", _LINEAR,
               ("gdn_norm_out",))  # fmt: skip
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _DELTA)
-    page.moment("backward of the rule", tokens * (2 * repeated + 3 * values) * element, 0, mixer=True)
+    # chunk_gated_delta_rule_bwd, as prepare_wy_repr_bwd ends, holds w, dq, dk twice and dw; the output's gradient, u,
+    # v_new and dv twice; and the states and their gradients. What the gated norm read is gone by then.
+    made = tokens * 5 * (repeated + values) * element + 2 * states
+    freed = tokens * (4 * values * element + heads * STAT)
+    page.moment("backward of the rule", made, freed, mixer=True)
