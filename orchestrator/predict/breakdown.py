@@ -67,8 +67,8 @@ def largest_tensors(job: Job, prediction: Prediction | None = None) -> tuple[Sha
             _add(found, exit_ledger(job.shapes, local, job.numerics), frozenset(), in_flight)
         for kind in chunk.mtp:
             _add_depth(found, kind, job, in_flight)
-        if chunk.mtp:
-            _add(found, join_ledger(job.shapes, local, job.numerics, len(chunk.mtp)), frozenset(), in_flight)
+        if chunk.mtp or (chunk.output and job.shapes.mtp_layers):
+            _add(found, join_ledger(job.shapes, local, job.numerics, job.shapes.mtp_layers), frozenset(), in_flight)
         if chunk.output:
             ledger = output_ledger(job.shapes, local, job.numerics, job.shapes.mtp_layers)
             _add(found, ledger, frozenset(), in_flight)

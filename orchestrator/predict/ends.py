@@ -54,7 +54,8 @@ def _logits(page: Page, name: str, made: str, loss: str, until: str) -> None:
     else:
         page.hold(f"{name}logits", "[T, V/tp]", logits * element if element != STAT else 0, made, until, _MODEL)
         if page.shapes.fused_loss == "native" and page.numerics.cuda:
-            # Its parts are compiled, and each copies what it changes in place (the logits in float32) before that.
+            # Its parts are compiled (jit_fuser), on a GPU out of place: on an H200 one such tensor more is alive beside
+            # the softmax. torch's code for a CPU changes the logits in place.
             page.hold(f"{name}logits in float32", "[T, V/tp]", logits * STAT, loss, loss, _FUSED)
         page.keep(f"{name}softmax of logits", "[T, V/tp]", logits * STAT, loss, loss, _LOSS)
         page.keep(f"{name}targets", "[T]", tokens * (INDEX + 1), loss, loss, _LOSS)
@@ -71,7 +72,7 @@ def _moments(page: Page, depths: int) -> None:
     te = shapes.fused_loss == "te"
     # The softmax turns into the gradient in place, and is rounded to another tensor, unless it has the right format.
     rounded = 0 if te or element == STAT else logits * element
-    # calculate_gradients is compiled: it copies what it changes in place.
+    # calculate_gradients is compiled: it copies the softmax to put the targets in (index_put, functionalised).
     copied = logits * STAT if shapes.fused_loss == "native" and page.numerics.cuda else 0
     weight = page.weight_gradient(shapes.hidden * shapes.vocab // local.tp)
     made = local.tokens * shapes.hidden * element + page.scattered + weight + rounded

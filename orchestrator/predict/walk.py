@@ -109,13 +109,14 @@ def walk(chunk: Chunk, shapes: Shapes, local: Local, numerics: Numerics, recompu
     every = [*ledgers, *(layer_ledger(kind, shapes, local, numerics) for kind in chunk.mtp)]
     persistent = sum(ledger.persistent for ledger in every)
     joined = 0
-    if depths:
-        join = layer_memory(join_ledger(shapes, local, numerics, depths), _NOTHING)
+    if depths or (chunk.output and shapes.mtp_layers):
+        # An output layer on a stage of its own receives what another stage has concatenated.
+        join = layer_memory(join_ledger(shapes, local, numerics, shapes.mtp_layers), _NOTHING)
         high = max(high, live + join.forward + listed * depths)
         joined = join.kept
         live += joined
-    predicted = shapes.mtp_layers
-    output = layer_memory(output_ledger(shapes, local, numerics, predicted), _NOTHING) if chunk.output else None
+    ledger = output_ledger(shapes, local, numerics, shapes.mtp_layers)
+    output = layer_memory(ledger, _NOTHING) if chunk.output else None
     if output is not None:
         high = max(high, live + output.forward)
         live += output.kept
@@ -177,8 +178,8 @@ def _back(
         live -= output.kept
         waiting = vocabulary.output
     gradient = stream
-    if predicting:
-        live -= joined
+    live -= joined
+    if joined:
         # The gradient of what the output layer read is one tensor, of which depths get views; that of the decoder's
         # part waits for the first depth's.
         waiting += joined

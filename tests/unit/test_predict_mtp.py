@@ -117,6 +117,15 @@ def test_a_layout_may_put_it_on_a_stage_of_its_own() -> None:
     assert last - plain[2] == one - none + VOCAB * HIDDEN - HIDDEN
 
 
+def test_an_output_layer_on_a_stage_of_its_own_keeps_every_depths_hidden_states() -> None:
+    stages = (("embedding", "decoder", "decoder", "decoder", "decoder"), ("mtp",), ("loss",))
+    layout = Layout(world=3, pp=3, stages=stages)
+    last = {depths: predict_memory(job(depths, layout=layout)).ranks[2] for depths in (1, 2)}
+    assert last[1].state.parameters == last[2].state.parameters == VOCAB * HIDDEN
+    more = last[2].kept - last[1].kept
+    assert 0 <= more - TOKENS * (HIDDEN + VOCAB) * 2 < TOKENS * HIDDEN
+
+
 def test_full_recompute_keeps_two_streams_of_a_depth_and_block_keeps_all() -> None:
     stream = TOKENS * HIDDEN * 2
     uniform = Recompute("full", method="uniform", num_layers=1)
