@@ -29,8 +29,8 @@ WITHIN = 0.001
 """Share of the measured peak, in every stage."""
 SET_UP_WITHIN = 0.002
 COLD = ("qwen3_next_80b_a3b", "[]", "backward")
-"""The first run of its kind on that machine: the kernels of the loss's gradient were compiled and timed on copies of
-what they change (torch/_inductor/runtime/triton_heuristics.py), 1.3 GB more. The next run found them in the cache."""
+"""The first run of its kind on that machine: 1.3 GB more, as if the kernels of the loss's gradient, compiled then, were
+timed on a copy of what they change (torch/_inductor/runtime/triton_heuristics.py). The next run did not need it."""
 
 
 def name_of(row: dict[str, Any]) -> tuple[str, str]:
