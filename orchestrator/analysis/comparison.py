@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.analysis import noise
 from orchestrator.analysis.candidates import Candidate, rewritten, runs_by_candidate
+from orchestrator.analysis.loss_drift import loss_drift
 from orchestrator.analysis.match import join, match_key
 from orchestrator.analysis.noise import NoiseBand
 from orchestrator.analysis.rows import CUT_SHORT, ORIGIN_PUBLISHED, PeakScope, Row, StagePeak
@@ -189,7 +190,7 @@ def _against(line: Line, controls: Sequence[Row]) -> Line:
     return replace(
         line,
         peak_delta=_delta(pairs, _peak_of, _no_scatter),
-        time_delta=_delta(pairs, _time_of, _window_scatter, passes=control_passes(controls)),
+        time_delta=_delta(pairs, _time_of, _window_scatter, passes=control_passes(controls), garbage_of=_garbage_of),
         loss_difference=max(losses, default=None),
     )
 
@@ -214,9 +215,10 @@ def _delta(
     scatter_of: Callable[[Row], float | None],
     drift: float | None = None,
     passes: Sequence[float] = (),
+    garbage_of: Callable[[Row], float | None] = lambda _: None,
 ) -> Delta | None:
     deltas, control_scatters, control_runs, other_nodes, other_hosts = [], [], set(), False, False
-    drifts = [drift]
+    drifts, garbage = [drift], []
     for row, controls, elsewhere in pairs:
         value = value_of(row)
         references = [reference for control in controls if (reference := value_of(control)) is not None]
@@ -225,6 +227,9 @@ def _delta(
         deltas.append(value / reference - 1)
         drifts.append(noise.drift(references))
         control_scatters += [scatter for control in controls if (scatter := scatter_of(control)) is not None]
+        taken, of_controls = garbage_of(row), [ms for control in controls if (ms := garbage_of(control)) is not None]
+        if taken is not None and of_controls:
+            garbage.append(abs(taken - statistics.fmean(of_controls)) / reference)
         control_runs |= {id(control) for control in controls}
         other_nodes |= elsewhere
         other_hosts |= elsewhere and _hosts_differ(row, controls)
@@ -237,6 +242,7 @@ def _delta(
         control_scatter=statistics.median(control_scatters) if control_scatters and len(control_runs) == 1 else None,
         drifts=drifts,
         passes=passes,
+        garbage=garbage,
     )
     return Delta(statistics.median(deltas), band, other_nodes, other_hosts)
 
@@ -260,7 +266,7 @@ def _one_label(line: Line, lines: Sequence[Line], drift: float | None) -> tuple[
                     base=base.text,
                     label=next(iter(labels - fewer)),
                     peak=_delta(pairs, _peak_of, _no_scatter),
-                    time=_delta(pairs, _time_of, _window_scatter, drift),
+                    time=_delta(pairs, _time_of, _window_scatter, drift, garbage_of=_garbage_of),
                 )
             )
     return tuple(sorted(found, key=lambda change: (change.base.count(","), change.base)))
@@ -286,17 +292,18 @@ def _window_scatter(row: Row) -> float | None:
     return row.step_scatter
 
 
+def _garbage_of(row: Row) -> float | None:
+    return row.step_gc_ms
+
+
 def _no_scatter(_: Row) -> float | None:
     """A peak has no scatter of its own within one run."""
     return None
 
 
 def _loss_difference(row: Row, control: Row) -> float | None:
-    common = row.losses.keys() & control.losses.keys()
-    return max(
-        (abs(row.losses[n] - control.losses[n]) / abs(control.losses[n]) for n in common if control.losses[n]),
-        default=None,
-    )
+    drift = loss_drift(row.losses, control.losses)
+    return None if drift is None else drift.largest
 
 
 _FORWARD = frozenset({Stage.FORWARD})

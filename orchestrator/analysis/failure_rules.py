@@ -11,7 +11,7 @@ from orchestrator.analysis.comparison import Delta, Line, OneLabel
 from orchestrator.analysis.diagnosis import GUIDE, Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import Row
-from orchestrator.select.lever import FRAGMENTATION_SHARE, STATE_STAGES
+from orchestrator.select.lever import FRAGMENTATION_BYTES, FRAGMENTATION_SHARE, STATE_STAGES
 from orchestrator.vocabulary import PASS, Cause, Stage
 from orchestrator.vocabulary.units import format_bytes
 
@@ -198,7 +198,8 @@ def _fragmentation(subject: Subject) -> Seen | None:
         return None
     allocated, reserved = sizes
     caused = subject.row.cause == Cause.FRAGMENTATION
-    if not caused and (reserved - allocated < FRAGMENTATION_SHARE * reserved or subject.row.device_kind == "cpu"):
+    least = max(FRAGMENTATION_SHARE * reserved, FRAGMENTATION_BYTES)
+    if not caused and (reserved - allocated < least or subject.row.device_kind == "cpu"):
         return None
     if _is_expandable(subject):
         action = "Expandable segments are on already: lower the peak, or the fragments, of the hot stage."

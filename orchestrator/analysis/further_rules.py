@@ -9,6 +9,7 @@ from orchestrator.analysis.candidates import Candidate, rewritten
 from orchestrator.analysis.diagnosis import Rule, Seen, Step, Subject, outcome
 from orchestrator.analysis.failure_rules import GRAPH_WORDS
 from orchestrator.analysis.floor import floor_of, instead, seen
+from orchestrator.analysis.loss_drift import loss_drift, own_drift
 from orchestrator.analysis.reproduce import repeat_candidates
 from orchestrator.analysis.rows import ORIGIN_PUBLISHED, StagePeak
 from orchestrator.analysis.too_fast import too_fast
@@ -20,6 +21,9 @@ from orchestrator.vocabulary.units import format_bytes
 FLOOR_RULE = "optimizer-sets-the-peak"
 LOSS_TOLERANCE = 1e-3
 """Relative difference from the control's losses past which numerics deserve a look; equal arithmetic gives 0."""
+GARBAGE_SHARE = 0.02
+"""Share of the step from which garbage collection is worth a word."""
+_SELDOM = "Collect less often, in every run that is compared and in the training itself."
 _SMALL_MOMENTS = (
     "precision.use_precision_aware_optimizer=true",
     "precision.exp_avg_dtype=bf16",
@@ -137,13 +141,59 @@ def _intermittent(subject: Subject) -> Seen | None:
 
 
 def _numerics(subject: Subject) -> Seen | None:
-    difference = subject.line.loss_difference
-    if difference is None or difference <= LOSS_TOLERANCE:
+    difference, control = subject.line.loss_difference, subject.group.control
+    if difference is None or difference <= LOSS_TOLERANCE or control is None:
         return None
+    controls = [row.losses for row in control.runs if row.passed]
+    own = own_drift(controls)
+    if own is not None and difference <= own:
+        return None
+    drifts = [loss_drift(row.losses, losses) for row in subject.line.runs if row.passed for losses in controls]
+    drift = max((one for one in drifts if one is not None), key=lambda one: one.largest, default=None)
+    begins = drift.first_past(LOSS_TOLERANCE) if drift is not None else None
+    beside = "" if own is None else f"; those of two runs of the control by {own:.1e}"
+    since = "" if begins is None else f", past {LOSS_TOLERANCE:g} from iteration {begins} on"
+    symptom = f"losses differ from the control's by up to {difference:.1e} (relative){since}{beside}"
+    if drift is not None and drift.grew:
+        return Seen(
+            symptom,
+            "the forward is the same, as the first two iterations agree; what grows later is rounding of sums in "
+            "another order, or gradients that a replay made wrong",
+            (
+                Step(
+                    "Compare the first iteration's gradient norm with the control's: equal to rounding, it clears the "
+                    "replay.",
+                    subject.show,
+                ),
+                Step("See how far two runs of one setting drift apart.", subject.again("study.repeats=2")),
+            ),
+        )
     return Seen(
-        f"losses differ from the control's by up to {difference:.1e} (relative)",
+        symptom,
         "the arithmetic is the same, so dropout, an RNG state or a nondeterministic kernel replays differently",
         (Step("Check convergence before using it.", subject.show),),
+    )
+
+
+def _garbage(subject: Subject) -> Seen | None:
+    """Said once, of the control: how often a loop collects has nothing to do with what it recomputes."""
+    step, taken = subject.row.step_ms, subject.row.step_gc_ms
+    if not subject.line.is_control or not step or not taken or taken < GARBAGE_SHARE * step:
+        return None
+    train = (subject.row.effective or {}).get("train")
+    every = train.get("manual_gc_interval") if isinstance(train, dict) and train.get("manual_gc") else None
+    symptom = f"garbage collection takes {taken:.0f} ms of a step of {step:.0f} ms, or {taken / step:.1%}"
+    if not every:
+        return Seen(symptom, "Python collects whenever it has made enough objects", (Step(_SELDOM, subject.show),))
+    return Seen(
+        symptom,
+        f"train.manual_gc_interval={every}: the loop collects after every {every} steps, whatever is recomputed",
+        (
+            Step(
+                f"{_SELDOM} What cycles keep alive is freed that much later: watch the peak.",
+                subject.again("+trainer.overrides={train.manual_gc_interval: 100}"),
+            ),
+        ),
     )
 
 
@@ -193,6 +243,7 @@ FURTHER_RULES = (
     Rule("settings-replaced", "Megatron-Bridge issues 3518 and 6003", _lost_override),
     Rule("passes-sometimes", "Megatron-Bridge issues 1512 and 3107", _intermittent),
     Rule("losses-differ", "guide, Measurement Contract", _numerics),
+    Rule("garbage-collection", "ours, measured on every rank", _garbage),
     Rule("faster-than-control", "guide, Measurement Contract", _too_fast),
     Rule("failed-otherwise", "the outcome's own advice", _failed),
     Rule("no-control", "guide, Measurement Contract", _no_control),

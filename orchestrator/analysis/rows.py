@@ -85,7 +85,9 @@ class Row:
     step_ms: float | None = None
     """Mean over the steady window of each iteration's slowest rank; for a published row the source's own figure."""
     step_scatter_ms: float | None = None
-    """Standard deviation of those iterations."""
+    """Standard deviation of those iterations, without their garbage collection where that is known."""
+    step_gc_ms: float | None = None
+    """What Python's garbage collector took of a step, mean over the window."""
     tflops_per_gpu: float | None = None
     other_passes_ms: tuple[float, ...] = ()
     """Of a control: step times of its passes in other studies' jobs. They are no runs of this one's, and tell how far

@@ -37,7 +37,7 @@ _COLUMNS = (
     *("label", "cause", "stage", "rank", "iteration", "evidence", "notes"),
     *("device_kind", "device_name", "device_capacity", "hosts", "match_key", "software_hash", "effective_hash"),
     *("peak_allocated", "peak_allocated_rank", "peak_allocated_stage", "peak_reserved", "stage_peaks"),
-    *("step_ms", "step_ms_scatter", "tflops_per_gpu", "losses", "replays", "allocator_retries"),
+    *("step_ms", "step_ms_scatter", "step_gc_ms", "tflops_per_gpu", "losses", "replays", "allocator_retries"),
 )
 
 
@@ -202,6 +202,7 @@ def _row(
         peaks=_peaks(found, read),
         step_ms=read.number(found["step_ms"], "step_ms"),
         step_scatter_ms=read.number(found["step_ms_scatter"], "step_ms_scatter"),
+        step_gc_ms=read.number(found["step_gc_ms"], "step_gc_ms"),
         tflops_per_gpu=read.number(found["tflops_per_gpu"], "tflops_per_gpu"),
         hosts=tuple(as_text(host) for host in read.listed(found["hosts"], "hosts")),
         losses=_losses(read.listed(found["losses"], "losses")),

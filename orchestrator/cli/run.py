@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
             _show_comparison(store, plan, as_json=given.json, tried=search is not None)
         if not interrupted:
             _say_left_out(store, plan)
-            undone = _say_undone(store, plan, running)
+            undone = _say_undone(store, plan, running) | _say_held_back(asked, plan, running)
     if asked.request["study"]["sinks"]:
         from orchestrator.cli.trackers import send_on
 
@@ -215,6 +215,23 @@ def _say_undone(store: Store, plan: Plan, running: Running) -> bool:
         names = ", ".join(map(plain, undone))
         note(f"another command, which was to run {names}, ended without: the same command runs that now")
     return bool(undone)
+
+
+def _say_held_back(asked: Asked, plan: Plan, running: Running) -> bool:
+    """Which trials a driver did not start behind a control that failed before its first forward."""
+    from orchestrator.dispatch.liveness import read_driver_state
+    from orchestrator.records.layout import batch_dir
+    from orchestrator.report.text import plain
+
+    states = [read_driver_state(batch_dir(asked.results_dir, batch)) for batch in running.own]
+    held = {trial for state in states if state is not None for trial in state.held_back}
+    names = [plain(entry.name) for entry in plan.entries if entry.trial in held]
+    if names:
+        note(
+            f"not started: {', '.join(names)}. The control before them failed before its first forward, of what they "
+            f"share with it. `diagnose {plain(plan.study)}` says more; once it is mended, the same command runs them"
+        )
+    return bool(names)
 
 
 def _say_interrupted(store: Store, plan: Plan) -> None:

@@ -292,7 +292,7 @@ def read_spec(run_dir: Path) -> TrialSpec | None:
 
 
 def _fate(record: AttemptRecord, outcome: Outcome) -> Fate:
-    return fate_of(outcome.cause, outcome.label, cut_short=record.cut_short is not None)
+    return fate_of(outcome.cause, outcome.label, cut_short=record.cut_short is not None, stage=outcome.stage)
 
 
 def _specification(trial: BatchTrial, run_dir: Path, beacon_dir: str) -> TrialSpec:

@@ -37,7 +37,7 @@ from orchestrator.dispatch.liveness import (
     take_driver_lock,
 )
 from orchestrator.dispatch.local import LocalLauncher
-from orchestrator.dispatch.queue import BAD_NODE_CAUSES, Fate, Made, open_slots, startable
+from orchestrator.dispatch.queue import BAD_NODE_CAUSES, Fate, Made, held_back, open_slots, startable
 from orchestrator.dispatch.search import Searching
 from orchestrator.dispatch.timelimit import fits
 from orchestrator.outcome import Outcome
@@ -121,6 +121,12 @@ class Driver:
             return []
         return open_slots(self._batch, self._made, self._dropped)
 
+    def _held_back(self) -> list[int]:
+        return held_back(self._batch, self._made, self._dropped)
+
+    def _done(self) -> int:
+        return len(self._batch.trials) - len(self.left()) - len(self._held_back())
+
     def left_over(self) -> Left:
         """What another job is to do, with what it must know of this one."""
         retried = Counter(attempt.slot for attempt in self._made if attempt.fate is Fate.RETRY)
@@ -164,7 +170,7 @@ class Driver:
                 label=outcome.label,
                 cut_short=record.cut_short,
                 retried=attempt.slot in self.left(),
-                done=None if self._search is not None else len(self._batch.trials) - len(self.left()),
+                done=None if self._search is not None else self._done(),
                 total=None if self._search is not None else len(self._batch.trials),
             )
         return bool(ended)
@@ -221,10 +227,11 @@ class Driver:
                 started_at=self._started_at,
                 heartbeat=self._said_at,
                 state=state,
-                done=len(self._batch.trials) - len(still_open),
+                done=self._done(),
                 total=len(self._batch.trials),
                 current=[attempt.current for attempt in self._running],
                 open_trials=[self._batch.trials[slot].trial for slot in still_open],
+                held_back=[self._batch.trials[slot].trial for slot in self._held_back()],
                 error=error,
                 job=self._surroundings.job,
             ),

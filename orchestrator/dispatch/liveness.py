@@ -61,6 +61,8 @@ class DriverState:
     current: list[CurrentTrial] = field(default_factory=list)
     open_trials: list[str] = field(default_factory=list)
     """Trials that have not had their last attempt here; running ones included."""
+    held_back: list[str] = field(default_factory=list)
+    """Trials that were not started, since the control before them never began."""
     error: str | None = None
     job: dict[str, Any] | None = None
     """The Slurm job that the driver runs in."""

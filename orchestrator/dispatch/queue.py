@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, Batch
-from orchestrator.vocabulary import PASS, Cause, Consequence, consequence_of, is_result
+from orchestrator.vocabulary import PASS, SETUP_STAGES, Cause, Consequence, Stage, consequence_of, is_result
 
 BAD_NODE_CAUSES = frozenset({Cause.NODE_FAILURE, Cause.HARDWARE, Cause.SHARED_GPU})
 """Causes that lie with a node: another attempt is made elsewhere."""
+
+
+SHARED_CAUSES = frozenset({Cause.IMPORT_ERROR, Cause.REVISION_MISMATCH, Cause.INVALID_CONFIG, Cause.LAUNCH, Cause.DATA})
+"""Causes that lie with what a control shares with the trials behind it, where it ends of them before its first forward:
+software, image, model, layout and data. Memory is none of them: recompute may help where a control did not fit."""
 
 
 class Fate(str, Enum):
@@ -19,6 +24,8 @@ class Fate(str, Enum):
     PASSED = "passed"
     KEPT = "kept"
     """It has a result, or needs the user: not repeated here."""
+    NEVER_BEGAN = "never-began"
+    """As `KEPT`, of a shared cause before the first forward: what stands behind such a control would end likewise."""
     RETRY = "retry"
     CUT_SHORT = "cut-short"
     """It ended with its job, not by itself: it counts as never made."""
@@ -33,21 +40,37 @@ class Made:
     fate: Fate
 
 
-def fate_of(cause: Cause, label: str | None, *, cut_short: bool) -> Fate:
+def fate_of(cause: Cause, label: str | None, *, cut_short: bool, stage: Stage | None = None) -> Fate:
     """What follows from an attempt's outcome. One that had its result when its job ended has its result."""
     if label == PASS:
         return Fate.PASSED
     if cut_short and not is_result(label or ""):
         return Fate.CUT_SHORT
-    return Fate.RETRY if consequence_of(cause) is Consequence.RETRY else Fate.KEPT
+    if consequence_of(cause) is Consequence.RETRY:
+        return Fate.RETRY
+    return Fate.NEVER_BEGAN if cause in SHARED_CAUSES and stage in SETUP_STAGES else Fate.KEPT
 
 
 def open_slots(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset()) -> list[int]:
     """Positions that still need an attempt, in the order to start them; running ones included.
 
-    `dropped` are trials that were cancelled. A closing control is open only where its opening one passed.
+    `dropped` are trials that were cancelled. A closing control is open only where its opening one passed, and nothing
+    is open behind an opening one that never began.
     """
-    return [slot for slot in range(len(batch.trials)) if _is_open(batch, made, slot, dropped)]
+    without = set(held_back(batch, made, dropped))
+    return [slot for slot in range(len(batch.trials)) if slot not in without and _is_open(batch, made, slot, dropped)]
+
+
+def held_back(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset()) -> list[int]:
+    """Positions that would be open, had the control before them begun: to run them would only cost their time."""
+    found, stopped = [], False
+    for slot, trial in enumerate(batch.trials):
+        if trial.role == ROLE_CONTROL_FIRST:
+            fates = {attempt.fate for attempt in made if attempt.slot == slot}
+            stopped = Fate.NEVER_BEGAN in fates and Fate.PASSED not in fates
+        elif stopped and trial.role == _ORDINARY and _is_open(batch, made, slot, dropped):
+            found.append(slot)
+    return found
 
 
 def startable(
@@ -85,7 +108,7 @@ def _is_open(batch: Batch, made: Sequence[Made], slot: int, dropped: frozenset[s
     if trial.trial in dropped:
         return False
     fates = [attempt.fate for attempt in made if attempt.slot == slot]
-    if any(fate in (Fate.PASSED, Fate.KEPT) for fate in fates):
+    if any(fate in (Fate.PASSED, Fate.KEPT, Fate.NEVER_BEGAN) for fate in fates):
         return False
     if fates.count(Fate.RETRY) + batch.spent.get(trial.trial, 0) >= max(1, batch.max_attempts):
         return False

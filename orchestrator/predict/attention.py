@@ -83,6 +83,7 @@ def write_gqa(page: Page) -> None:
     if page.numerics.transformer_engine:
         page.keep("norm output", "[t, h]", page.linear_input(local.shard * shapes.hidden), "input_norm", "up",
                   _NORM_LINEAR)  # fmt: skip
+        page.quantise("norm output", "[t, h]", local.shard * shapes.hidden, "up", "up", _NORM_LINEAR)
         page.keep("norm's statistic", "[t]", local.shard * STAT, "input_norm", "up", _NORM_LINEAR)
     else:
         _input_norm(page)
@@ -167,7 +168,9 @@ def _core(page: Page, heads: int, width: int) -> None:
         # The gate's product reads the output, and the projection what the product made.
         page.keep("attention output, gated", "[T, n/tp, v]", page.linear_input(local.tokens * heads * width), "proj",
                   "proj", _GATE)  # fmt: skip
+    page.quantise("attention output", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
     if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
+        # Else it saves the original, which the core keeps too (Attention.__init__, set_save_original_input).
         page.keep("attention output, quantised", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
     page.hold("projection output", "[t, h]", page.stream, "proj", "add", _LAYER)
 

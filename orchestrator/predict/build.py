@@ -41,6 +41,8 @@ class Sections:
     trainer: str = "bridge"
     transformer_engine: str | None = None
     """Its version where it is known."""
+    comm_overlap: bool = False
+    """A recipe's CommOverlapConfig still decides over overlapped reduction (`Recipe.comm_overlap`)."""
 
 
 def build_job(sections: Sections, world_size: int | None = None) -> Job:
@@ -51,7 +53,7 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
     """
     model = sections.model
     layout = _layout(model, world_size or integer(sections.train, "world_size", 0))
-    numerics = _numerics(sections)
+    numerics = _numerics(sections, layout)
     shapes = _shapes(model, layout, numerics, sections.trainer)
     job = Job(
         shapes=shapes,
@@ -127,7 +129,7 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
     )
 
 
-def _numerics(sections: Sections) -> Numerics:
+def _numerics(sections: Sections, layout: Layout) -> Numerics:
     model, optimizer, ddp = sections.model, sections.optimizer, sections.ddp
     weight = size(model.get("params_dtype"), 2 if sections.trainer == "bridge" else 4)
     cuda = sections.trainer != "mcore_cpu"
@@ -147,12 +149,14 @@ def _numerics(sections: Sections) -> Numerics:
         exp_avg_sq=size(optimizer.get("exp_avg_sq_dtype"), 4) if aware else 4,
         fp8=word(model, "fp8") or None,
         fp8_recipe=word(model, "fp8_recipe") if model.get("fp8") else None,
+        fp8_params=bool(model.get("fp8") and model.get("fp8_param")),
         fp8_input_store=bool(model.get("activation_func_fp8_input_store")),
         wgrad_fused=bool(model.get("gradient_accumulation_fusion")) and cuda,
         transformer_engine=cuda and model.get("transformer_impl", "transformer_engine") != "local",
         cuda=cuda,
         moments_in_place=_in_place(optimizer, sections.transformer_engine),
         high_busbw_padding=bool(ddp.get("pad_buckets_for_high_nccl_busbw")),
+        overlap_grad_reduce=layout.dp > 1 if sections.comm_overlap else bool(ddp.get("overlap_grad_reduce")),
     )
 
 

@@ -49,12 +49,13 @@ def calibrate(control: RankMemory, *, peak: int | None, stages: Mapping[Stage, i
     peak is taken to be of the stage that should have been the largest.
     """
     stages = stages or {}
-    without = _step_peak(control) - control.state.temporaries
+    without = _step_peak(control) - control.state.avoidable
     crowded = peak is not None and _step_peak(control) > peak and Stage.OPTIMIZER_STEP not in stages
     notes = ("the measured peak leaves no room for the float32 copies of an optimizer step",) if crowded else ()
     if Stage.GRAD_SYNC in stages and Stage.FORWARD in stages:
-        alive = stages[Stage.GRAD_SYNC]
-        base = alive - _known(control, Stage.GRAD_SYNC)
+        # Where the reduction begins inside backward, activations are alive with it, and it says nothing of the base.
+        inside = control.steady[Stage.GRAD_SYNC] > control.after_step
+        base = 0 if inside else stages[Stage.GRAD_SYNC] - _known(control, Stage.GRAD_SYNC)
         fixed = _fixed(control)
         scale = _clamped((stages[Stage.FORWARD] - fixed - base) / max(1, control.steady[Stage.FORWARD] - fixed))
         highest = max(stages[stage] for stage in _ACTIVATIONS if stage in stages)
@@ -78,7 +79,7 @@ def expect(rank: RankMemory, calibration: Calibration) -> Expected:
     fixed = _fixed(rank)
     active = fixed + calibration.base + calibration.excess + int(calibration.scale * (_active_peak(rank) - fixed))
     step = _step_peak(rank) + calibration.base + calibration.step
-    doubt = rank.state.temporaries if calibration.step_without_copies else 0
+    doubt = rank.state.avoidable if calibration.step_without_copies else 0
     step -= doubt
     error = abs(active - fixed) // 50
     high_step = step + doubt

@@ -8,6 +8,8 @@ from orchestrator.predict.job import Local, Numerics, Shapes
 from orchestrator.predict.ledger import Ledger
 from orchestrator.predict.page import INDEX, STAT, Page
 
+_READ_BY_OUTPUT = frozenset({"final norm output", "logits", "softmax of logits", "targets"})
+"""Kept tensors that are gone when the output layer's backward has ended."""
 _MODEL = "models/gpt/gpt_model.py GPTModel._postprocess"
 _OUTPUT = "tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication"
 _TE_LOSS = "TE cross_entropy.py CrossEntropyFunction.forward"
@@ -82,3 +84,9 @@ def _moments(page: Page, depths: int) -> None:
         name = f", MTP {depths + 1 - number}" if number else ""
         page.moment("backward of the loss" + name, rounded + copied + waiting, number * kept)
         page.moment("backward of the output layer" + name, made + waiting, number * kept + (kept if rounded else 0))
+    if not shapes.tied and not page.numerics.fp8_params:
+        # Tied weights are ready behind the embedding's backward, and with FP8 weights all others wait for the last
+        # bucket of those (param_and_grad_buffer.py, partition_buckets).
+        gone = (tensor for tensor in page.tensors if tensor.kept and tensor.name.split(": ")[-1] in _READ_BY_OUTPUT)
+        page.ready("the output layer's gradient", local.tokens * shapes.hidden * element + depths * page.stream,
+                   shapes.hidden * shapes.vocab // local.tp, sum(tensor.bytes for tensor in gone))  # fmt: skip

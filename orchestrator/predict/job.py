@@ -15,6 +15,8 @@ class LayerKind:
 
     mixer: str | None
     mlp: str | None
+    unquantised: bool = False
+    """Left in BF16 by a job in FP8: the first or last layers (`first_last_layers_bf16`)."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,8 @@ class Numerics:
     exp_avg_sq: int = 4
     fp8: str | None = None
     fp8_recipe: str | None = None
+    fp8_params: bool = False
+    """`fp8_param`: linear layers have their weights in FP8 alone; else in BF16, with quantised copies beside them."""
     fp8_input_store: bool = False
     wgrad_fused: bool = False
     """`gradient_accumulation_fusion`: weight gradients are added in place, none is made."""
@@ -176,6 +180,8 @@ class Numerics:
     moments_in_place: bool | None = False
     """FusedAdam steps on moments as they are; else it copies those that are not float32. None: not known which."""
     high_busbw_padding: bool = False
+    overlap_grad_reduce: bool = False
+    """Buckets of gradients are reduced as backward fills them; else all of them behind the last backward."""
 
     @property
     def copies_moments(self) -> bool:

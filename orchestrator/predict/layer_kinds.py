@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.predict.job import LayerKind
 from orchestrator.predict.problem import CannotPredictError
-from orchestrator.predict.settings import positive, word
+from orchestrator.predict.settings import integer, positive, word
 
 _HYBRID = {
     "M": LayerKind("mamba", None),
@@ -30,13 +31,26 @@ def layer_kinds(model: Mapping[str, Any]) -> tuple[LayerKind, ...]:
             raise CannotPredictError(
                 f"hybrid_override_pattern has layers that are not known here: {', '.join(unknown)}"
             )
-        return tuple(_HYBRID[letter] for letter in pattern if letter in _HYBRID)
+        return _unquantised(model, tuple(_HYBRID[letter] for letter in pattern if letter in _HYBRID))
     number = positive(model, "num_layers", 0)
     mixer = "mla" if model.get("multi_latent_attention") else "gqa"
     linear = _is_linear(model, number)
     experts = _is_moe(model, number)
-    return tuple(
+    kinds = tuple(
         LayerKind("gdn" if linear[index] else mixer, "moe" if experts[index] else "dense") for index in range(number)
+    )
+    return _unquantised(model, kinds)
+
+
+def _unquantised(model: Mapping[str, Any], kinds: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
+    """With the first and last layers marked that a job in FP8 leaves in BF16 (fp8_utils.py is_first_last_bf16_layer):
+    get_fp8_context then neither computes in FP8 nor builds FP8 parameters there."""
+    if not model.get("fp8") or not model.get("first_last_layers_bf16"):
+        return kinds
+    start = integer(model, "num_layers_at_start_in_bf16", 1)
+    end = len(kinds) - integer(model, "num_layers_at_end_in_bf16", 1)
+    return tuple(
+        replace(kind, unquantised=True) if index < start or index >= end else kind for index, kind in enumerate(kinds)
     )
 
 

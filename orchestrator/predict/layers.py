@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from orchestrator.predict import attention, mlp, moe, ssm
@@ -22,6 +23,8 @@ _ROPE_CACHE = 4
 @lru_cache(maxsize=1024)
 def layer_ledger(kind: LayerKind, shapes: Shapes, local: Local, numerics: Numerics) -> Ledger:
     """The ledger of a layer of this kind, on one rank and for one micro-batch."""
+    if kind.unquantised:
+        numerics = replace(numerics, fp8=None, fp8_recipe=None)
     page = Page(shapes, local, numerics)
     operations: tuple[str, ...] = ()
     persistent = lingers = 0

@@ -66,6 +66,9 @@ class Moment:
     """Made beside it where a checkpointed region is replayed: its inputs' gradients, put in order."""
     mixer: bool = False
     """In the mixer's backward, which begins when that of the MLP has ended and freed what it read."""
+    ready: bool = False
+    """Not within an operation's backward, but behind one that made a weight's gradient: with overlapped reduction, a
+    bucket of gradients may be full and be reduced here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +104,8 @@ class LayerMemory:
     by then."""
     lingers: int
     persistent: int
+    ready: int | None = None
+    """Most bytes where a weight's gradient is ready, beyond what forward had kept; None where the ledger has none."""
 
 
 def kept_bytes(ledger: Ledger, active: frozenset[str]) -> int:
@@ -129,8 +134,11 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
     done = _kept_from(ledger, active, mlp_begins)
     mixer, mlp = _restored(ledger, active)
     replays = ([mixer - done] if mixer else []) + ([mlp] if mlp else [])
-    moments = [
-        moment.made - min(moment.freed + moment.mixer * done, kept) + (mlp if moment.region & _IN_MLP else mixer)
+    heights = [
+        (
+            moment.ready,
+            moment.made - min(moment.freed + moment.mixer * done, kept) + (mlp if moment.region & _IN_MLP else mixer),
+        )
         for moment in ledger.moments
         if not moment.region & active
     ]
@@ -146,14 +154,17 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
         again = sum(tensor.bytes for tensor in inside if tensor.is_kept(inner)) - before
         replays.append(highest(ledger, inner, inside) - before + beside)
         gone = _kept_from(ledger, inner, mlp_begins) if region == FULL else 0
-        moments += [
+        heights += [
             # The region's output, which backward began with, is held until it has ended.
-            again
-            + ledger.output
-            + moment.made
-            + moment.copied
-            - min(moment.freed + moment.mixer * gone, again)
-            + beside
+            (
+                moment.ready,
+                again
+                + ledger.output
+                + moment.made
+                + moment.copied
+                - min(moment.freed + moment.mixer * gone, again)
+                + beside,
+            )
             for moment in ledger.moments
             if region in moment.region
         ]
@@ -161,10 +172,11 @@ def layer_memory(ledger: Ledger, active: frozenset[str]) -> LayerMemory:
     return LayerMemory(
         kept=kept,
         forward=highest(ledger, active),
-        backward=max([*replays, *moments], default=0),
+        backward=max([*replays, *(height for ready, height in heights if not ready)], default=0),
         replay=replay,
         lingers=ledger.lingers if active & ledger.lingers_with else 0,
         persistent=ledger.persistent,
+        ready=max((height for ready, height in heights if ready), default=None),
     )
 
 

@@ -99,18 +99,18 @@ def predict_memory(job: Job) -> Prediction:
     )
 
 
-def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, transformer_engine: bool = True) -> Parameters:
+def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, numerics: Numerics) -> Parameters:
     """What one model chunk holds on one rank."""
     total = Parameters()
     if chunk.embeds:
         total += embedding_parameters(shapes, layout)
-    by_kind = {kind: layer_parameters(kind, shapes, layout, transformer_engine) for kind in set(chunk.layers)}
+    by_kind = {kind: layer_parameters(kind, shapes, layout, numerics) for kind in set(chunk.layers)}
     for kind in chunk.layers:
         total += by_kind[kind]
     if chunk.norm:
         total += norm_parameters(shapes)
     for kind in chunk.mtp:
-        total += mtp_parameters(kind, shapes, layout, transformer_engine)
+        total += mtp_parameters(kind, shapes, layout, numerics)
     if chunk.output:
         total += output_parameters(shapes, layout, own_output=not shapes.tied or not chunk.embedding)
     return total
@@ -119,7 +119,7 @@ def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, transformer_e
 @lru_cache(maxsize=512)
 def rank_state(shapes: Shapes, layout: Layout, numerics: Numerics, chunks: tuple[Chunk, ...]) -> ModelState:
     """Model, gradients and optimizer of one pipeline rank."""
-    parameters = tuple(chunk_parameters(shapes, layout, chunk, numerics.transformer_engine) for chunk in chunks)
+    parameters = tuple(chunk_parameters(shapes, layout, chunk, numerics) for chunk in chunks)
     return model_state(parameters, layout, numerics)
 
 
@@ -129,7 +129,13 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     several = job.microbatches > 1
     first = [walk(c, job.shapes, local, job.numerics, job.recompute, several) for c in chunks]
     later = first if several else [walk(c, job.shapes, local, job.numerics, job.recompute, True) for c in chunks]
-    fixed = state.built + sum(one.persistent for one in first) + _workspaces(job) + _shared_buffer(job, local)
+    fixed = (
+        state.built
+        + state.weight_copies
+        + sum(one.persistent for one in first)
+        + _workspaces(job)
+        + _shared_buffer(job, local)
+    )
     fixed += _caches(job, len(chunks)) + exchanged(job, local, index, len(chunks))
     when = moments(job.layout.pp, index, len(chunks), job.microbatches)
     lingers = sum(one.lingers for one in first)
@@ -137,15 +143,17 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     opening = _peaks(fixed, first, when)
     gradients, kept_state, temporaries = _step(state, max(opening.values()) - after)
     step = gradients + kept_state + temporaries
+    # Weights are quantised when the moments' copies are gone.
+    stepped = gradients + kept_state + max(temporaries + state.written, state.quantising)
     build = {Stage.MODEL_BUILD: state.build_peak}
     opening |= {
         Stage.GRAD_SYNC: after,
         Stage.OPTIMIZER_INIT: after + (step if job.numerics.cuda else gradients + kept_state),
-        Stage.OPTIMIZER_STEP: after + step + state.written,
+        Stage.OPTIMIZER_STEP: after + stepped,
     }
     steady = _peaks(fixed + kept_state, later, when) | {
-        Stage.GRAD_SYNC: after + kept_state,
-        Stage.OPTIMIZER_STEP: after + step + state.written,
+        Stage.GRAD_SYNC: kept_state + max(after, _overlapped(job, index, fixed, later)),
+        Stage.OPTIMIZER_STEP: after + stepped,
     }
     kept, most = max((sum(n * one.kept for n, one in zip(mix, first, strict=True)), mix) for mix in when.mixes)
     return RankMemory(index, state, build | opening, steady, kept, most, after + gradients + kept_state, fixed)
@@ -187,6 +195,20 @@ def _peaks(fixed: int, walks: list[Walk], when: Moments) -> dict[Stage, int]:
     }
     replayed = [beside(chunk, mix) + walks[chunk].replay for chunk, mix in when.backward if walks[chunk].replay]
     return found | ({Stage.REPLAY: max(replayed)} if replayed else {})
+
+
+def _overlapped(job: Job, index: int, fixed: int, walks: list[Walk]) -> int:
+    """Bytes alive where the reduction of gradients begins inside the last backward; 0 where it begins behind it.
+
+    With `overlap_grad_reduce`, each bucket's reduction begins in the hook of the weight that fills it, from the second
+    iteration on: the first one only counts (_ParamAndGradBucketGroup.register_grad_ready, is_first_batch). A pipeline's
+    later stages and its later model chunks have one bucket each, full when their backward ends
+    (DistributedDataParallel.__init__, disable_bucketing). Every linear layer is taken to fill a bucket, which in models
+    whose weights have 40 million numbers it does; else the stage is entered later, with less alive.
+    """
+    if not job.numerics.overlap_grad_reduce or not job.numerics.cuda or index > 0:
+        return 0
+    return fixed + walks[0].ready + sum(one.lingers for one in walks[1:])
 
 
 def _shared_buffer(job: Job, local: Local) -> int:

@@ -124,6 +124,7 @@ def _experts(page: Page) -> None:
     if local.ep > 1 or local.etp > 1:
         page.hold("tokens received", "[t*k, h]", received * hidden, "dispatch", "unpermute", _DISPATCH, inside)
     page.keep("experts' input", "[t*k, h]", page.linear_input(received * width_in), "sort", "unsort", _GROUPED, inside)
+    page.quantise("experts' input", "[t*k, h]", received * width_in, "sort", "fc1", _GROUPED, inside)
     if not experts.permute_fused:
         page.keep("permutation", "[t*k]", sent * INDEX * 2, "permute", "unpermute", _MOE, inside)
     if local_experts > 1:
@@ -141,17 +142,21 @@ def _experts(page: Page) -> None:
     if not shapes.fused_act:
         page.keep("experts' activation before weighting", "[t*k, f/etp]", received * width * element, "act", "act",
                   _EXPERTS, act)  # fmt: skip
-    page.keep("experts' activation output", "[t*k, f/etp]", page.linear_input(received * width), "act", "fc2", _GROUPED,
-              act)  # fmt: skip
+    kept = page.linear_input(received * width)
+    page.keep("experts' activation output", "[t*k, f/etp]", kept, "act", "fc2", _GROUPED, act)
+    page.quantise("experts' activation output", "[t*k, f/etp]", received * width, "act", "fc2", _GROUPED, act)
     page.hold("experts' FC2 output", "[t*k, h]", received * hidden, "fc2", "unsort", _EXPERTS, inside)
     if local_experts > 1:
         page.hold("experts' output, unsorted", "[t*k, h]", received * hidden, "unsort", "combine", _SORT, inside)
     if local.ep > 1 or local.etp > 1:
         page.hold("tokens sent back", "[t*k, h]", sent * hidden, "combine", "unpermute", _DISPATCH, inside)
     fc1, fc2 = local_experts * width_in * wide, local_experts * width_in * width
-    one, both = received * width * element, received * (width + wide) * element
-    page.moment("backward of experts' FC2", received * hidden + one + page.weight_gradient(fc2), 0, inside)
-    page.moment("backward of the experts' activation", one + received * wide * element, one, inside)
-    page.moment(
-        "backward of experts' FC1", received * (wide * element + hidden) + page.weight_gradient(fc1), both, inside
-    )
+    one, both = received * width * element, kept + stored(page, received * wide)
+    incoming = received * hidden + page.quantised_gradient(received * width_in)
+    page.moment("backward of experts' FC2", incoming + one + page.weight_gradient(fc2), 0, inside)
+    page.ready("an expert's FC2 gradient", one, width_in * width, kept, inside)
+    page.moment("backward of the experts' activation", one + received * wide * element, kept, inside)
+    linear = received * (wide * element + hidden) + page.quantised_gradient(received * wide)
+    page.moment("backward of experts' FC1", linear + page.weight_gradient(fc1), both, inside)
+    entered = page.linear_input(received * width_in)
+    page.ready("an expert's FC1 gradient", received * hidden, width_in * wide, both + entered, inside)

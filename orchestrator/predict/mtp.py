@@ -46,6 +46,8 @@ def entry_ledger(kind: LayerKind, shapes: Shapes, local: Local, numerics: Numeri
                   "eh_proj", _CONCAT)  # fmt: skip
     page.hold("MTP projection", "[t, h]", page.stream, "eh_proj", "eh_proj", _CONCAT)
     weight = page.weight_gradient(2 * shapes.hidden * shapes.hidden // local.tp)
+    concatenated = page.linear_input(2 * shard * shapes.hidden)
+    page.ready("eh_proj's gradient", 2 * page.stream, 2 * shapes.hidden * shapes.hidden // local.tp, concatenated)
     page.moment("backward of eh_proj", 2 * (whole + page.scattered) + weight, 0)
     # Where a checkpoint holds the whole depth, the router's probabilities keep both of its inputs and their gradients.
     lingers = 2 * lingering(page) if kind.mlp == "moe" else 0

@@ -40,13 +40,34 @@ class Page:
     def linear_input(self, numbers: int, *, original: bool = False) -> int:
         """Bytes that a linear layer keeps of an input of so many numbers.
 
-        FP8 keeps the quantised input, a byte a number (TE module/linear.py, _Linear.forward), unless it was told to
-        save the original (set_save_original_input).
+        FP8 keeps one quantised copy of the input, a byte a number, unless it was told to save the original
+        (set_save_original_input): the column-wise one, which the weight's gradient is made from, or the row-wise one
+        where sequence parallelism gathers it again (TE _Linear.forward, _LayerNormLinear.forward and
+        _GroupedLinear.forward, update_usage).
         """
         if self.numerics.fp8 and not original:
-            scales = {"mxfp8": 32, "blockwise": 32}.get(self.numerics.fp8_recipe or "", 0)
-            return numbers + (numbers // scales if scales else 0)
+            return self._quantised(numbers)
         return numbers * self.element
+
+    def quantised_gradient(self, numbers: int) -> int:
+        """Bytes of the copies that a linear layer's backward makes of its output's gradient: row-wise for the input's
+        gradient and column-wise for the weight's (TE module/base.py grad_output_preprocess)."""
+        return 2 * self._quantised(numbers) if self.numerics.fp8 else 0
+
+    def _quantised(self, numbers: int) -> int:
+        scales = {"mxfp8": 32, "blockwise": 32}.get(self.numerics.fp8_recipe or "", 0)
+        return numbers + (numbers // scales if scales else 0)
+
+    def quantise(
+        self, name: str, shape: str, numbers: int, made: str, used: str, source: str, labels: Iterable[str] = ()
+    ) -> None:
+        """What a linear layer's forward holds of its input in FP8 beside the copy that it keeps: the input itself, of
+        which it is no more than an argument, and the row-wise copy, which goes once it is multiplied."""
+        if not self.numerics.fp8:
+            return
+        if made != used:
+            self.hold(f"{name}, not quantised", shape, numbers * self.element, made, used, source, labels)
+        self.hold(f"{name}, row-wise", shape, self._quantised(numbers), used, used, source, labels)
 
     def weight_gradient(self, numbers: int) -> int:
         """Bytes of a weight's gradient while it is made; none where it is added to the buffer in place."""
@@ -119,6 +140,15 @@ class Page:
     ) -> None:
         """A point of the backward."""
         self.moments.append(Moment(name, made, freed, frozenset({*region, FULL}), copied, mixer))
+
+    def ready(self, name: str, made: int, weight: int, freed: int, region: Iterable[str] = ()) -> None:
+        """The point behind a linear layer's backward where the hook of a weight of so many numbers has its gradient,
+        and adds it to the buffer (DistributedDataParallel._make_backward_post_hook). `made` is the input's gradient.
+
+        Autograd runs the hooks of several weights one after the other, and each gradient goes with its hook.
+        """
+        height = made + self.weight_gradient(weight)
+        self.moments.append(Moment(name, height, freed, frozenset({*region, FULL}), ready=True))
 
     @property
     def scattered(self) -> int:

@@ -13,6 +13,9 @@ from orchestrator.vocabulary import Stage
 
 WHOLE = "all stages"
 """The stage of an error in the largest peak, where no stage was measured by itself."""
+SETUP = "set-up"
+"""The stages before the first forward: a prediction has one figure for them, kept as `model_build`."""
+_SETUP_STAGES = tuple(map(str, (Stage.MODEL_BUILD, Stage.OPTIMIZER_BUILD, Stage.DATA_BUILD)))
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,20 @@ def errors_of(made: Iterable[Made], outcomes: Iterable[Outcome]) -> list[Error]:
             found.append(Error(one, WHOLE, one.peak, outcome.peak))
         if one.schema < Made.schema:
             continue
-        for stage in sorted(one.stages.keys() & outcome.stages.keys(), key=_position):
-            if outcome.stages[stage]:
-                found.append(Error(one, stage, one.stages[stage], outcome.stages[stage]))
+        predicted, measured = _setup_together(one.stages), _setup_together(outcome.stages)
+        if Stage.OPTIMIZER_BUILD not in outcome.stages:
+            measured.pop(SETUP, None)  # it stopped before the highest
+        for stage in sorted(predicted.keys() & measured.keys(), key=_position):
+            if measured[stage]:
+                found.append(Error(one, stage, predicted[stage], measured[stage]))
     return found
+
+
+def _setup_together(stages: Mapping[str, int]) -> dict[str, int]:
+    """Peaks by stage, with the highest of set-up in place of its stages."""
+    setup = [stages[stage] for stage in _SETUP_STAGES if stage in stages]
+    others = {stage: size for stage, size in stages.items() if stage not in _SETUP_STAGES}
+    return {SETUP: max(setup), **others} if setup else others
 
 
 def summarise(errors: Iterable[Error]) -> list[Summary]:
@@ -154,6 +167,8 @@ def overall(errors: Iterable[Error]) -> list[Summary]:
 
 
 def _position(stage: str) -> int:
+    if stage == SETUP:
+        return -1
     try:
         return list(Stage).index(Stage(stage))
     except ValueError:

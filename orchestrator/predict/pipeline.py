@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from orchestrator.predict.job import LayerKind, Layout, Shapes
@@ -68,7 +68,8 @@ def _mtp_kind(shapes: Shapes, layers: tuple[LayerKind, ...]) -> LayerKind:
     get_gpt_mtp_block_spec_for_backend). A stage without any takes a layer of experts where the model has them (Megatron
     Bridge, models/gpt_provider.py mtp_block_spec)."""
     if layers:
-        return layers[-1]
+        # It is in FP8 whatever first_last_layers_bf16 says (MultiTokenPredictionLayer._proj_and_transformer_layer).
+        return replace(layers[-1], unquantised=False)
     full = next((kind for kind in reversed(shapes.layers) if kind.mixer in ("mla", "gqa")), shapes.layers[-1])
     return LayerKind(full.mixer, "moe" if shapes.experts.count else "dense")
 

@@ -21,6 +21,9 @@ class Recipe:
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     ddp: Mapping[str, Any] = field(default_factory=dict)
     train: Mapping[str, Any] = field(default_factory=dict)
+    comm_overlap: bool = False
+    """It has a CommOverlapConfig, which overlaps the reduction of gradients only where there are several data-parallel
+    ranks (comm_overlap.py, _get_optimizer_overlap_cfgs)."""
 
 
 DEFAULT = Recipe(
@@ -35,7 +38,7 @@ DEFAULT = Recipe(
     # MixedPrecisionConfig has this recipe also where nothing is in FP8, and hands it to the optimizer: FusedAdam then
     # keeps no masters of its own (use_precision_aware_optimizer_no_fp8_or_ds_fp8).
     optimizer={"fp8_recipe": "tensorwise", "use_precision_aware_optimizer": False},
-    ddp={"grad_reduce_in_fp32": True, "use_distributed_optimizer": True},
+    ddp={"grad_reduce_in_fp32": True, "use_distributed_optimizer": True, "overlap_grad_reduce": True},
     train={"micro_batch_size": 2, "global_batch_size": 32},
 )
 """What `_pretrain_common` and `bf16_mixed` set for every recipe that does not say otherwise."""
@@ -60,6 +63,7 @@ _MOONLIGHT = Recipe(
     optimizer=_IN_BF16,
     ddp={"grad_reduce_in_fp32": False},
     train={"micro_batch_size": 1, "global_batch_size": 2048},
+    comm_overlap=True,
 )  # fmt: skip
 _DEEPSEEK_V3 = Recipe(
     model={
@@ -70,6 +74,7 @@ _DEEPSEEK_V3 = Recipe(
     optimizer=_IN_BF16,
     ddp={"grad_reduce_in_fp32": False},
     train={"micro_batch_size": 1, "global_batch_size": 4096},
+    comm_overlap=True,
 )  # fmt: skip
 _LLAMA3_70B = Recipe(
     model={
@@ -78,12 +83,14 @@ _LLAMA3_70B = Recipe(
         "sequence_parallel": True,
     },
     train={"micro_batch_size": 1, "global_batch_size": 512},
+    comm_overlap=True,
 )  # fmt: skip
 _LLAMA3_70B_SFT = Recipe(
     model={
         "apply_rope_fusion": True, "cross_entropy_fusion_impl": "native", "seq_length": 4096,
         "tensor_model_parallel_size": 8, "pipeline_model_parallel_size": 4,
     },
+    ddp={"overlap_grad_reduce": False},
     train={"micro_batch_size": 1, "global_batch_size": 8},
 )  # fmt: skip
 _QWEN3 = {"bias_activation_fusion": False}
@@ -91,7 +98,8 @@ _QWEN3 = {"bias_activation_fusion": False}
 _QWEN3_30B = Recipe(
     model={
         "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
-        "moe_aux_loss_coeff": 0.001, "seq_length": 4096, "tensor_model_parallel_size": 4,
+        "bias_activation_fusion": False, "moe_aux_loss_coeff": 0.001, "seq_length": 4096,
+        "tensor_model_parallel_size": 4,
         "pipeline_model_parallel_size": 2, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1,
         "sequence_parallel": True, **_QWEN3,
     },
@@ -99,7 +107,7 @@ _QWEN3_30B = Recipe(
 _QWEN3_NEXT = Recipe(
     model={
         "recompute_granularity": "selective", "recompute_modules": ["layernorm", "moe", "moe_act"],
-        "cross_entropy_fusion_impl": "native", "mtp_num_layers": 1, "seq_length": 4096,
+        "bias_activation_fusion": False, "cross_entropy_fusion_impl": "native", "mtp_num_layers": 1, "seq_length": 4096,
         "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 4, "expert_model_parallel_size": 8,
         "expert_tensor_parallel_size": 1, "moe_router_dtype": "fp32", **_QWEN3,
     },
@@ -119,6 +127,7 @@ _NEMOTRON3_NANO = Recipe(
         "expert_model_parallel_size": 8, "expert_tensor_parallel_size": 1, "sequence_parallel": True,
     },
     train={"micro_batch_size": 2, "global_batch_size": 3072},
+    comm_overlap=True,
 )  # fmt: skip
 
 KNOWN: Mapping[str, Recipe] = {

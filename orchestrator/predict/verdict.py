@@ -98,10 +98,12 @@ def _terms(job: Job, rank: RankMemory, *, calibrated: bool) -> tuple[Term, ...]:
     terms = [Term("ledger", -error, error, f"{share:.0%} of the activations that forward keeps")]
     unsplit = rank.state.unsplit
     if job.numerics.copies_moments and job.numerics.moments_in_place is None:
+        copies = {
+            Stage.OPTIMIZER_INIT: rank.state.temporaries,
+            Stage.OPTIMIZER_STEP: rank.state.avoidable,
+        }
         without = max(
-            size - (rank.state.temporaries if stage in (Stage.OPTIMIZER_INIT, Stage.OPTIMIZER_STEP) else 0)
-            for peaks in (rank.first, rank.steady)
-            for stage, size in peaks.items()
+            size - copies.get(stage, 0) for peaks in (rank.first, rank.steady) for stage, size in peaks.items()
         )
         if without < rank.peak:
             why = "Transformer Engine 2.14 and newer copy no bfloat16 moments to float32; which one runs is not said"

@@ -34,6 +34,8 @@ class Walk:
     """What a backward leaves until the next forward."""
     persistent: int
     """What the first forward leaves for good."""
+    ready: int = 0
+    """Most where backward has made a weight's gradient, and a bucket of gradients may be reduced."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class _Step:
     backward: int
     lingers: int
     shares_gradient: bool
+    ready: int | None = None
 
 
 def active_labels(recompute: Recompute) -> frozenset[str]:
@@ -121,8 +124,8 @@ def walk(chunk: Chunk, shapes: Shapes, local: Local, numerics: Numerics, recompu
         high = max(high, live + output.forward)
         live += output.kept
     vocabulary = _vocabulary(chunk, shapes, local, numerics)
-    replay, backward = _back(steps, predicting, live, stream, output, joined, vocabulary)
-    return Walk(live, high, replay, backward, lingers, persistent)
+    replay, backward, ready = _back(steps, predicting, live, stream, output, joined, vocabulary)
+    return Walk(live, high, replay, backward, lingers, persistent, ready)
 
 
 def _depth(
@@ -170,11 +173,13 @@ def _back(
     output: LayerMemory | None,
     joined: int,
     vocabulary: _Vocabulary,
-) -> tuple[int, int]:
-    replay = waiting = 0
+) -> tuple[int, int, int]:
+    replay = ready = waiting = 0
     backward = live + stream
     if output is not None:
         backward = live + output.backward
+        if output.ready is not None:
+            ready = live + output.ready
         live -= output.kept
         waiting = vocabulary.output
     gradient = stream
@@ -186,10 +191,12 @@ def _back(
         gradient = 0
 
     def step_back(step: _Step) -> None:
-        nonlocal live, gradient, replay, backward
+        nonlocal live, gradient, replay, backward, ready
         if step.replay is not None:
             replay = max(replay, live + waiting + gradient + step.replay)
         backward = max(backward, live + waiting + gradient + step.backward)
+        if step.ready is not None:
+            ready = max(ready, live + waiting + gradient + step.ready)
         live += step.lingers - step.kept
         gradient = 0 if step.shares_gradient else stream
 
@@ -206,11 +213,11 @@ def _back(
         step_back(step)
     if vocabulary.first:
         backward = max(backward, live + waiting + gradient + vocabulary.embedding)
-    return replay, backward
+    return replay, backward, ready
 
 
 def _single(memory: LayerMemory) -> _Step:
-    return _Step(memory.kept, memory.forward, memory.replay, memory.backward, memory.lingers, False)
+    return _Step(memory.kept, memory.forward, memory.replay, memory.backward, memory.lingers, False, memory.ready)
 
 
 def _group(ledgers: tuple[Ledger, ...]) -> _Step:
@@ -219,11 +226,15 @@ def _group(ledgers: tuple[Ledger, ...]) -> _Step:
     first = inside[0].kept
     before = 0
     replay = backward = 0
+    ready: int | None = None
     for whole, each in zip(inside, alone, strict=True):
         replay = max(replay, before + (whole.replay or 0) + whole.kept - first)
-        backward = max(backward, before + whole.backward + whole.kept - first)
+        above = before + whole.kept - first
+        backward = max(backward, above + whole.backward)
+        if whole.ready is not None:
+            ready = max(ready or 0, above + whole.ready)
         before += each.kept
     forward = max(memory.forward + (first if index else 0) for index, memory in enumerate(inside))
     # Inside a group, only the first layer's input is a leaf that lingers.
     lingers = inside[0].lingers
-    return _Step(first, forward, replay, max(replay, backward), lingers, lingers > 0)
+    return _Step(first, forward, replay, max(replay, backward), lingers, lingers > 0, ready)

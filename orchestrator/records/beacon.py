@@ -30,7 +30,7 @@ from orchestrator.records.rank import IterationRecord, LastBeacon, StageMemory
 from orchestrator.vocabulary import Stage
 
 MAGIC = b"RCBEACON"
-SCHEMA = 2
+SCHEMA = 3
 MAX_ITERATIONS = 10_000
 """Iterations that get a row of their own; later ones still count in the totals."""
 
@@ -54,8 +54,9 @@ _COUNTERS = struct.Struct("@qqdqd")
 _FOLDS = struct.Struct("@q")
 _PRESENT = struct.Struct("@qq")  # folds when these rows began, iteration
 _STAGE = struct.Struct("@qqqqqd")  # entries, peak allocated, peak reserved, end allocated, end reserved, seconds
-_ITERATION = struct.Struct("@qqdddd qq")  # number, flags, ms, loss, grad norm, tflops, peak allocated, peak reserved
-_ITERATION_SKIPPED, _ITERATION_NAN, _HAS_LOSS, _HAS_NORM, _HAS_TFLOPS = 1, 2, 4, 8, 16
+# number, flags, ms, loss, grad norm, tflops, ms of garbage collection, peak allocated, peak reserved
+_ITERATION = struct.Struct("@qqddddd qq")
+_ITERATION_SKIPPED, _ITERATION_NAN, _HAS_LOSS, _HAS_NORM, _HAS_TFLOPS, _HAS_GC = 1, 2, 4, 8, 16, 32
 
 _WORD_AT = 32
 _TIME_AT = 40
@@ -267,7 +268,7 @@ class BeaconWriter:
             return
         flags = _ITERATION_SKIPPED * record.skipped | _ITERATION_NAN * record.nan
         flags |= _HAS_LOSS * (record.loss is not None) | _HAS_NORM * (record.grad_norm is not None)
-        flags |= _HAS_TFLOPS * (record.tflops_per_gpu is not None)
+        flags |= _HAS_TFLOPS * (record.tflops_per_gpu is not None) | _HAS_GC * (record.gc_milliseconds is not None)
         _ITERATION.pack_into(
             self._map,
             self._row(record.number),
@@ -277,6 +278,7 @@ class BeaconWriter:
             record.loss or 0.0,
             record.grad_norm or 0.0,
             record.tflops_per_gpu or 0.0,
+            record.gc_milliseconds or 0.0,
             _ABSENT if record.peak_allocated is None else record.peak_allocated,
             _ABSENT if record.peak_reserved is None else record.peak_reserved,
         )
@@ -393,7 +395,9 @@ class BeaconReader:
         found = []
         for index in range(self._rows):
             offset = _ITERATIONS_AT + index * _ROW
-            number, flags, ms, loss, norm, tflops, allocated, reserved = _ITERATION.unpack_from(self._bytes, offset)
+            number, flags, ms, loss, norm, tflops, gc_ms, allocated, reserved = _ITERATION.unpack_from(
+                self._bytes, offset
+            )
             if number != index + 1:
                 continue
             found.append(
@@ -405,6 +409,7 @@ class BeaconReader:
                     skipped=bool(flags & _ITERATION_SKIPPED),
                     nan=bool(flags & _ITERATION_NAN),
                     tflops_per_gpu=tflops if flags & _HAS_TFLOPS else None,
+                    gc_milliseconds=gc_ms if flags & _HAS_GC else None,
                     peak_allocated=_absent(allocated),
                     peak_reserved=_absent(reserved),
                     stages=self._stages_of(number),

@@ -66,6 +66,8 @@ class IterationRecord:
     tflops_per_gpu: float | None = None
     peak_allocated: int | None = None
     peak_reserved: int | None = None
+    gc_milliseconds: float | None = None
+    """Of `milliseconds`, what Python's garbage collector took."""
     stages: list[StageMemory] = field(default_factory=list)
 
 

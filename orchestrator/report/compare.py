@@ -291,6 +291,7 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
     parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
     parts += ["the standard deviation of a single run's own window"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
+    parts += ["the difference of their garbage collection"] if any(band.garbage for band in bands) else []
     parts += ["the control drift"] if any(band.drift is not None and not band.passes for band in bands) else []
     parts += ["the control scatter"] if any(band.passes for band in bands) else []
     said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]

@@ -77,7 +77,7 @@ def print_stages(prediction: Prediction, stream: TextIO) -> None:
     print(
         f"model {format_bytes(state.weights)}, gradients {format_bytes(state.gradients)}, "
         f"main parameters {format_bytes(state.main_params)}, optimizer state {format_bytes(state.state)}, "
-        f"a step's copies {format_bytes(state.main_gradients + state.temporaries)}",
+        f"a step's copies {format_bytes(state.main_gradients + max(state.temporaries, state.quantising))}",
         file=stream,
     )
 

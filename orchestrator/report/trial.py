@@ -129,7 +129,8 @@ def _figures(attempt: AttemptDetail) -> Iterator[str]:
     yield f"peak     {f'{format_bytes(attempt.peak_allocated)} allocated{where}{reserved}' if known else '-'}"
     if attempt.step_ms is not None:
         scatter = "" if attempt.step_ms_scatter is None else f" +- {attempt.step_ms_scatter:.2f}"
-        yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations"
+        garbage = "" if not attempt.step_gc_ms else f", {attempt.step_gc_ms:.2f} of them garbage collection"
+        yield f"step     {attempt.step_ms:.2f}{scatter} ms over {attempt.step_count} iterations{garbage}"
     if attempt.tflops_per_gpu is not None and attempt.device_kind != "cpu":
         yield f"speed    {attempt.tflops_per_gpu:.1f} TFLOP/s/GPU"
     yield from recording(attempt.ranks)

@@ -15,6 +15,8 @@ STATE_STAGES = OPTIMIZER_STAGES | SETUP_STAGES | {Stage.CHECKPOINT_LOAD}
 """Parameters, gradients and optimizer state: recompute changes none of them."""
 FRAGMENTATION_SHARE = 0.1
 """Reserved minus allocated, as a share of reserved, from which the allocator's caching is worth a look first."""
+FRAGMENTATION_BYTES = 2**29
+"""What that has to be at least: a run that stopped before it built anything holds its segments' granularity."""
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,7 @@ class AttemptDetail:
     peak_reserved: int | None
     step_ms: float | None
     step_ms_scatter: float | None
+    step_gc_ms: float | None
     step_count: int | None
     tflops_per_gpu: float | None
     run_dir: str
@@ -264,6 +265,7 @@ def _attempt(connection: Connection, row: Any) -> AttemptDetail:
         peak_reserved=row.peak_reserved,
         step_ms=row.step_ms,
         step_ms_scatter=row.step_ms_scatter,
+        step_gc_ms=row.step_gc_ms,
         step_count=row.step_count,
         tflops_per_gpu=row.tflops_per_gpu,
         run_dir=row.run_dir,

@@ -61,6 +61,8 @@ class AttemptFigures:
     """Stage to allocated, its rank, reserved, its rank."""
     step_ms: float | None = None
     step_ms_scatter: float | None = None
+    step_gc_ms: float | None = None
+    """What garbage collection took of a step, mean over the window."""
     step_count: int | None = None
     tflops_per_gpu: float | None = None
     losses: list[list[Any]] = field(default_factory=list)
@@ -119,9 +121,11 @@ def attempt_figures(
     ranks: Mapping[int, RankRecord], peaks: Mapping[int, WindowPeaks], window: tuple[int, int]
 ) -> AttemptFigures:
     """Join the ranks of an attempt. Step time is the mean over the window of each iteration's slowest rank, and is
-    None unless every iteration of the window was completed by every rank that left a record."""
+    None unless every iteration of the window was completed by every rank that left a record. Its scatter is that of the
+    same iterations less what garbage collection took of them, which comes every so many steps and hides the rest."""
     by_stage = _stage_peaks(peaks)
-    steps = _window_steps(ranks.values(), window)
+    steps, garbage = _window_steps(ranks.values(), window)
+    quiet = [step - taken for step, taken in zip(steps, garbage, strict=True)] if garbage else steps
     tflops = [
         iteration.tflops_per_gpu
         for record in ranks.values()
@@ -135,7 +139,8 @@ def attempt_figures(
         reserved=_over_ranks(by_stage, 2),
         stage_peaks=by_stage,
         step_ms=statistics.fmean(steps) if steps else None,
-        step_ms_scatter=statistics.stdev(steps) if len(steps) > 1 else None,
+        step_ms_scatter=statistics.stdev(quiet) if len(quiet) > 1 else None,
+        step_gc_ms=statistics.fmean(garbage) if garbage else None,
         step_count=len(steps) or None,
         tflops_per_gpu=statistics.fmean(tflops) if tflops else None,
         losses=losses,
@@ -165,20 +170,28 @@ def _over_ranks(by_stage: Mapping[str, list[int | None]], place: int) -> Peak | 
     return best
 
 
-def _window_steps(records: Iterable[RankRecord], window: tuple[int, int]) -> list[float]:
+def _window_steps(records: Iterable[RankRecord], window: tuple[int, int]) -> tuple[list[float], list[float]]:
+    """Milliseconds of each of the window's iterations, and of the garbage collected in it: each the most of any rank,
+    since one that collects makes the others wait. The second list is empty where a rank does not know."""
     slowest: dict[int, float] = {}
+    garbage: dict[int, float] = {}
     counts: dict[int, int] = {}
-    total = 0
+    total, known = 0, True
     for record in records:
         total += 1
         for iteration in record.iterations:
-            if window[0] <= iteration.number <= window[1] and math.isfinite(iteration.milliseconds):
-                slowest[iteration.number] = max(slowest.get(iteration.number, 0.0), iteration.milliseconds)
-                counts[iteration.number] = counts.get(iteration.number, 0) + 1
+            number, taken = iteration.number, iteration.gc_milliseconds
+            if window[0] <= number <= window[1] and math.isfinite(iteration.milliseconds):
+                slowest[number] = max(slowest.get(number, 0.0), iteration.milliseconds)
+                counts[number] = counts.get(number, 0) + 1
+                if taken is None or not math.isfinite(taken):
+                    known = False
+                else:
+                    garbage[number] = max(garbage.get(number, 0.0), taken)
     wanted = range(window[0], window[1] + 1)
     if total == 0 or any(counts.get(number, 0) < total for number in wanted):
-        return []
-    return [slowest[number] for number in wanted]
+        return [], []
+    return [slowest[number] for number in wanted], [garbage[number] for number in wanted] if known else []
 
 
 def _replays(records: Iterable[RankRecord]) -> int | None:

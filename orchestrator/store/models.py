@@ -185,7 +185,7 @@ class Attempt(Base):
     step_ms: Mapped[float | None]
     """Mean over the steady window of each iteration's slowest rank."""
     step_ms_scatter: Mapped[float | None]
-    """Standard deviation of those iterations."""
+    """Standard deviation of those iterations, less what garbage collection took of each where that is known."""
     step_count: Mapped[int | None]
     tflops_per_gpu: Mapped[float | None]
     last_loss: Mapped[float | None]
@@ -211,6 +211,8 @@ class Attempt(Base):
     """`[iteration, loss]` of the lowest rank that has losses; a loss that is not finite is its name."""
     stage_peaks: Mapped[dict[str, Any] | None]
     """Stage to `[allocated, its rank, reserved, its rank]` over all ranks, to the window's end."""
+    step_gc_ms: Mapped[float | None]
+    """What garbage collection took of a step, mean over the window; NULL where no rank measured it."""
 
 
 class Rank(Base):

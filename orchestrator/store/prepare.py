@@ -223,6 +223,7 @@ def _figure_columns(figures: AttemptFigures) -> Row:
         "peak_reserved_stage": reserved.stage if reserved else None,
         "step_ms": figures.step_ms,
         "step_ms_scatter": figures.step_ms_scatter,
+        "step_gc_ms": figures.step_gc_ms,
         "step_count": figures.step_count,
         "tflops_per_gpu": figures.tflops_per_gpu,
         "last_loss": figures.last_loss,

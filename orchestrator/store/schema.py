@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.store.failures import SchemaMismatch, StoreMissing
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision in `migrations/versions`, oldest first."""
 
 EMPTY = "empty"

@@ -44,7 +44,8 @@ SELECT s.name AS study, st.name AS name, t.id AS trial, st.role AS role, t.repea
     a.peak_allocated AS peak_allocated, a.peak_allocated_rank AS peak_allocated_rank,
     a.peak_allocated_stage AS peak_allocated_stage, a.peak_reserved AS peak_reserved,
     {_STEP_MS} AS step_ms,
-    a.step_ms_scatter AS step_ms_scatter, a.tflops_per_gpu AS tflops_per_gpu, a.last_loss AS last_loss,
+    a.step_ms_scatter AS step_ms_scatter, a.step_gc_ms AS step_gc_ms,
+    a.tflops_per_gpu AS tflops_per_gpu, a.last_loss AS last_loss,
     a.batch_id AS batch, a.number AS attempt, a.match_key AS match_key, a.started_at AS started_at,
     a.ended_at AS ended_at, a.id AS attempt_id, st.position AS position
 FROM study_trials st
@@ -58,7 +59,8 @@ SELECT s.name AS study, a.name AS name, a.trial_id AS trial, a.number AS attempt
     a.batch_id AS batch, a.state AS state, a.label AS label, a.cause AS cause, a.stage AS stage, a.rank AS rank,
     a.iteration AS iteration, a.decides AS decides, a.started_at AS started_at, a.ended_at AS ended_at,
     a.peak_allocated AS peak_allocated, a.peak_reserved AS peak_reserved, a.step_ms AS step_ms,
-    a.step_ms_scatter AS step_ms_scatter, a.tflops_per_gpu AS tflops_per_gpu, a.last_loss AS last_loss,
+    a.step_ms_scatter AS step_ms_scatter, a.step_gc_ms AS step_gc_ms,
+    a.tflops_per_gpu AS tflops_per_gpu, a.last_loss AS last_loss,
     a.device_name AS device_name, a.match_key AS match_key, a.software_hash AS software, a.effective_hash AS effective,
     a.run_dir AS run_dir, a.id AS attempt_id
 FROM attempts a LEFT JOIN studies s ON s.id = a.study_id

@@ -17,6 +17,10 @@ class Reading(NamedTuple):
     reserved: int
 
 
+class NoCountersError(RuntimeError):
+    """This torch lacks the allocator's counters that are read here."""
+
+
 class Meter(Protocol):
     """Allocated and reserved bytes of this rank's device. No method may synchronise with the device.
 
@@ -89,14 +93,14 @@ class CudaMeter(Meter):
         """Meter `device`, or the current one. Torch must have been built with CUDA.
 
         Raises:
-            RuntimeError: this torch lacks the counters that are read here.
+            NoCountersError: this torch lacks the counters that are read here.
         """
         import torch
 
         self._device = torch.cuda.current_device() if device is None else device
         missing = [name for name in ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats") if not hasattr(torch._C, name)]
         if missing:
-            raise RuntimeError(
+            raise NoCountersError(
                 f"torch {torch.__version__} has no torch._C.{missing[0]}: memory is measured through it; "
                 "use torch 2.6 to 2.13 built with CUDA"
             )

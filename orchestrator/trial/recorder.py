@@ -21,6 +21,7 @@ from orchestrator.records.beacon import (
 from orchestrator.records.rank import IterationRecord
 from orchestrator.trial.cost import Cost, affordable
 from orchestrator.trial.facts import FactsFile
+from orchestrator.trial.garbage import collecting_seconds
 from orchestrator.trial.meter import NOT_READ, Meter
 from orchestrator.trial.raised import exception_record, note_place
 from orchestrator.trial.visit import Visit
@@ -73,6 +74,8 @@ class Recorder:
         self._calls = 0
         self._seconds_before = 0.0
         """What recording had cost when this iteration began."""
+        self._garbage_before: float | None = None
+        """Seconds of garbage collection when the iteration before ended, or this one began if it is the first."""
         self._finished_first = False
         self._whole_costs: list[Cost] = []
         """Of each of the last iterations that were recorded whole, without the run's first."""
@@ -182,6 +185,8 @@ class Recorder:
         self._pause_or_resume(number)
         self._iteration = number
         self._microbatch = 0
+        if self._garbage_before is None:
+            self._garbage_before = collecting_seconds()
         self._beacon.begin_iteration(number)
         self._rest_in(Stage.BETWEEN_STEPS.code)
         self._seconds_before = self._seconds
@@ -203,11 +208,16 @@ class Recorder:
     ) -> None:
         """The iteration is complete: `ms` wall milliseconds of the step, and what the framework said of it.
 
+        Garbage collected since the iteration before ended counts as this one's.
+
         What this rank does not know (the loss, on all but the last pipeline stage) stays None. `tflops` is TFLOP/s of
         one device.
         """
         started = _now()
         self._close_window(started)
+        garbage = collecting_seconds()
+        collected = None if self._garbage_before is None else min(ms, 1000 * (garbage - self._garbage_before))
+        self._garbage_before = garbage
         self._beacon.end_iteration(
             IterationRecord(
                 number=self._iteration,
@@ -217,6 +227,7 @@ class Recorder:
                 skipped=skipped,
                 nan=nan,
                 tflops_per_gpu=tflops,
+                gc_milliseconds=collected,
                 peak_allocated=None if self._peak_allocated == NOT_READ else self._peak_allocated,
                 peak_reserved=None if self._peak_reserved == NOT_READ else self._peak_reserved,
             )

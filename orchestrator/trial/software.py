@@ -191,8 +191,19 @@ def _torch(torch: Any) -> dict[str, Any]:
     if torch.version.cuda is not None:
         found["cuda"] = {"version": str(torch.version.cuda), "found": "torch.version.cuda"}
         found["nccl"] = _asked("torch.cuda.nccl.version", lambda: ".".join(map(str, torch.cuda.nccl.version())))
-        found["cudnn"] = _asked("torch.backends.cudnn.version", lambda: str(torch.backends.cudnn.version()))
+        found["cudnn"] = _cudnn(torch)
     return found
+
+
+def _cudnn(torch: Any) -> dict[str, Any]:
+    """The cuDNN that is loaded. Where it is not the one that torch was built with, torch's public call only says so."""
+    public = _asked("torch.backends.cudnn.version", lambda: str(torch.backends.cudnn.version()))
+    if public["version"] is not None:
+        return public
+    loaded = _asked(
+        "torch._C._cudnn.getRuntimeVersion", lambda: ".".join(map(str, torch._C._cudnn.getRuntimeVersion()))
+    )
+    return public if loaded["version"] is None else loaded | {"found": f"{loaded['found']}; {public['found']}"}
 
 
 def _asked(name: str, ask: Any) -> dict[str, Any]:

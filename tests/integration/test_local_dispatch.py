@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,18 @@ def test_one_failing_trial_does_not_stop_the_others(results: Path) -> None:
     spec = read_spec(last_attempt(results, "good")[0])
     assert spec is not None
     assert not Path(spec.beacon_dir).exists(), "the node-local folder is removed"
+
+
+def test_nothing_is_started_behind_a_control_that_never_began(results: Path) -> None:
+    message = "ModuleNotFoundError: No module named 'transformer_engine'"
+    control = replace(trial("control", stage="model_build", what="raise", message=message), role=ROLE_CONTROL_FIRST)
+    batch_dir = run(results, control, trial("behind"), trial("last"))
+    assert [one.label for one in outcomes(results, "control")] == ["failed:import_error"]
+    assert not attempt_dirs(results, "behind".ljust(20, "0"))
+    state = read_driver_state(batch_dir)
+    assert state is not None
+    assert (state.state, state.done, state.open_trials) == ("finished", 1, [])
+    assert state.held_back == ["behind".ljust(20, "0"), "last".ljust(20, "0")]
 
 
 @pytest.mark.parametrize("stage", [Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER_STEP])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -143,3 +144,20 @@ def test_a_closed_terminal_leaves_the_study_running(here: Path) -> None:
     assert "pass" in out
     assert attempts(here) == [attempts(here)[0]]
     assert trials(here) == {"[]": ("ended", "pass")}
+
+
+def test_a_command_says_what_it_did_not_start_behind_a_broken_control_and_runs_it_once_mended(here: Path) -> None:
+    broken = here / "shadow" / "megatron" / "core"
+    broken.mkdir(parents=True)
+    (broken.parent / "__init__.py").touch()
+    (broken / "__init__.py").write_text('raise ImportError("no megatron here")')
+    asked = ["-m", "recompute_modules=[],[core_attn]", *SMALL, WINDOW]
+    asked.append(f"trainer.environment={{PYTHONPATH: {here / 'shadow'}}}")
+    status, _, err = run(here, *asked)
+    assert status == 1
+    assert "not started: [core_attn]. The control before them failed before its first forward" in err
+    assert trials(here) == {"[]": ("ended", "failed:import_error"), "[core_attn]": ("planned", None)}
+    shutil.rmtree(broken.parent)
+    status, _, err = run(here, *asked)
+    assert status == 0, err
+    assert trials(here)["[core_attn]"] == ("ended", "pass")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -80,6 +81,26 @@ def test_the_peak_of_several_runs_is_the_largest_wherever_it_is_shown():
     (group,) = comparison.groups
     assert any(cell == "0.320" for cells in group_table(group).rows for cell in cells)
     assert any("the largest peak" in note and "moe (3 runs)" in note for note in footnotes(group))
+
+
+def test_garbage_collection_that_took_longer_in_one_of_two_runs_joins_the_band():
+    control = row(step_ms=1756.0, step_scatter_ms=0.0, step_gc_ms=90.0)
+    made = row(["moe"], step_ms=1781.0, step_scatter_ms=0.0, step_gc_ms=115.0)
+    found = lines([control, made])["moe"].time_delta
+    assert found.band.half_width == pytest.approx(25 / 1756)
+    assert found.band.holds(found.fraction)
+    (group,) = compare([control, made]).groups
+    assert any("the difference of their garbage collection" in note for note in footnotes(group))
+    unknown = lines([replace(control, step_gc_ms=None), made])["moe"].time_delta
+    assert unknown.band.garbage == 0.0
+
+
+def test_repeats_show_what_garbage_collection_differs_by():
+    controls = [row(trial=f"c{n}", batch=f"job-{n}", step_ms=100.0, step_gc_ms=5.0) for n in range(2)]
+    made = [
+        row(["moe"], trial=f"m{n}", batch=f"job-{n}", repeat=n, step_ms=110.0 + n, step_gc_ms=9.0) for n in range(2)
+    ]
+    assert lines([*controls, *made])["moe"].time_delta.band.garbage == 0.0
 
 
 def test_the_drift_of_the_jobs_two_controls_joins_the_band():

@@ -21,7 +21,16 @@ JSON_COLUMNS = [
     *(("attempts", name) for name in ("failed_allocation", "hosts", "losses", "stage_peaks")),
     *(("effective", "content"), ("software", "content")),
 ]
-NUMBERS = ["peak_allocated", "peak_reserved", "step_ms", "step_ms_scatter", "tflops_per_gpu", "replays", "iteration"]
+NUMBERS = [
+    "peak_allocated",
+    "peak_reserved",
+    "step_ms",
+    "step_ms_scatter",
+    "step_gc_ms",
+    "tflops_per_gpu",
+    "replays",
+    "iteration",
+]
 FOREIGN = [7, 1.5, True, "text", {"a": [1]}, [[1], None], []]
 
 

@@ -168,6 +168,12 @@ def test_an_ordinary_allocator_cache_is_left_alone():
     assert not of("reserved-not-allocated", [model([], peak=50 * GB, reserved=53 * GB, device_kind="cuda")])
 
 
+@pytest.mark.parametrize("reserved", [0, 2 * 2**20])
+def test_what_was_reserved_before_anything_was_built_is_no_fragmentation(reserved):
+    stopped = model([], peak=0, reserved=reserved, device_kind="cuda", label="failed:shared_gpu", cause="shared_gpu")
+    assert not of("reserved-not-allocated", [stopped])
+
+
 def test_an_oom_that_moves_to_another_rank_is_named_with_both():
     (finding,) = of("oom-moved-to-another-rank", [oom([], "forward", rank=0), oom(["moe"], "backward", rank=3)])
     assert "from rank 0 (forward) with [] to rank 3 (backward)" in finding.symptom
@@ -211,6 +217,37 @@ def test_a_trial_that_passes_sometimes_says_how_often():
 def test_losses_that_leave_the_controls_are_named():
     assert of("losses-differ", [model([]), model(["moe"], losses={1: 4.1, 20: 3.0})])
     assert not of("losses-differ", [model([]), model(["moe"], losses={1: 4.00001, 20: 3.0})])
+
+
+def test_losses_that_part_from_the_start_are_told_from_those_that_drift():
+    control = model([], losses={1: 12.345, 2: 12.348, 9: 9.54720, 10: 9.1})
+    drifting = model(["moe"], losses={1: 12.345, 2: 12.348, 9: 9.53528, 10: 9.08})
+    (finding,) = of("losses-differ", [control, drifting])
+    assert "up to 2.2e-03 (relative), past 0.001 from iteration 9 on" in finding.symptom
+    assert "the first two iterations agree" in finding.cause
+    assert "gradient norm" in finding.steps[0].action
+    parted = model(["moe"], losses={1: 12.345, 2: 12.3, 9: 9.5, 10: 9.08})
+    (finding,) = of("losses-differ", [control, parted])
+    assert "past 0.001 from iteration 2 on" in finding.symptom
+    assert "dropout" in finding.cause
+
+
+def test_losses_no_farther_from_the_control_than_its_runs_from_each_other_are_left_alone():
+    controls = [model([]), model([], trial="last", role="control-last", losses={1: 4.0, 20: 3.01})]
+    assert not of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.005})])
+    (finding,) = of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.1})])
+    assert "those of two runs of the control by 3.3e-03" in finding.symptom
+
+
+def test_a_loop_that_collects_garbage_often_is_told_what_it_costs():
+    control = model([], step_ms=1759.6, step_gc_ms=91.2)
+    control.effective["train"] = {"manual_gc": True, "manual_gc_interval": 5}
+    (finding,) = of("garbage-collection", [control, model(["moe"], step_ms=2000.0, step_gc_ms=91.2)])
+    assert finding.symptom == "garbage collection takes 91 ms of a step of 1760 ms, or 5.2%"
+    assert "every 5 steps" in finding.cause
+    assert "+trainer.overrides={train.manual_gc_interval: 100}" in shlex.split(finding.steps[0].command)
+    assert not of("garbage-collection", [replace(control, step_gc_ms=20.0)])
+    assert not of("garbage-collection", [replace(control, step_gc_ms=None)])
 
 
 def test_a_study_without_a_control_is_told_to_run_one():

@@ -149,6 +149,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
         "0.16.1",
         {"model.moe_pad_expert_input_to_capacity": True, "model.moe_token_dispatcher_type": "flex"},
     ),
+    "moe-flex-alone": ("0.16.1", MOE | {"model.moe_token_dispatcher_type": "flex"}),
     "deepep-flex": ("0.16.1", {"model.moe_enable_deepep": True}),
     "deepep-hybridep": ("0.16.1", {"model.moe_flex_dispatcher_backend": "hybridep", "model.moe_enable_deepep": True}),
     "shared-experts-size": ("0.16.1", {"model.moe_shared_expert_intermediate_size": 0}),

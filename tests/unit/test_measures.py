@@ -75,6 +75,24 @@ def test_step_time_is_that_of_the_slowest_rank() -> None:
     assert figures.step_ms_scatter == pytest.approx(10.607, abs=1e-3)
 
 
+def test_garbage_collection_is_said_and_does_not_count_as_scatter() -> None:
+    """Steps of a real run: one of five collects."""
+    steps = [(2079.0, 420.0), (1686.0, 9.0), (1678.0, 8.0), (1667.0, 11.0), (1688.0, 8.0)]
+    iterations = [IterationRecord(number, ms, gc_milliseconds=gc) for number, (ms, gc) in enumerate(steps, 1)]
+    waiting = [replace(one, gc_milliseconds=0.0) for one in iterations]
+    ranks = {
+        0: replace(recorded.rank_record("t", 0), iterations=iterations),
+        1: replace(recorded.rank_record("t", 1), iterations=waiting),
+    }
+    figures = attempt_figures(ranks, {}, (1, 5))
+    assert (figures.step_ms, figures.step_gc_ms) == (pytest.approx(1759.6), pytest.approx(91.2))
+    assert figures.step_ms_scatter == pytest.approx(10.0, abs=1.0)
+    old = {**ranks, 1: replace(ranks[1], iterations=[replace(one, gc_milliseconds=None) for one in waiting])}
+    figures = attempt_figures(old, {}, (1, 5))
+    assert figures.step_gc_ms is None
+    assert figures.step_ms_scatter == pytest.approx(178.7, abs=0.1)
+
+
 def test_unfinished_window_has_no_step_time() -> None:
     whole = recorded.rank_record("t", 0)
     short = replace(recorded.rank_record("t", 1), iterations=whole.iterations[:3])

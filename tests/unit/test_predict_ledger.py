@@ -17,7 +17,7 @@ from orchestrator.plan.predictions import FOLDER, keep_predictions, predict_tria
 from orchestrator.predict import build, layer_kinds
 from orchestrator.predict.fields import READ, only_read
 from orchestrator.predict.memory import predict_memory
-from orchestrator.predict.past import WHOLE, Made, Outcome, errors_of, overall, summarise
+from orchestrator.predict.past import SETUP, WHOLE, Made, Outcome, errors_of, overall, summarise
 from orchestrator.predict.read import read_effective, read_job
 from orchestrator.vocabulary import Stage
 
@@ -41,6 +41,18 @@ def test_errors_are_of_the_peak_and_of_every_stage_that_both_have() -> None:
     )
     assert [(error.stage, round(error.share, 3)) for error in errors] == [(WHOLE, -0.2), ("forward", -0.2)]
     assert not errors[0].inside
+
+
+def test_the_one_figure_of_set_up_is_held_against_its_highest_stage() -> None:
+    """Masters are made after the model: on a real GPU 16.8 GB after the one, 22.5 after the other."""
+    predicted = made("a", 100, model_build=22, forward=80)
+    whole = {"model_build": 17, "optimizer_build": 22, "data_build": 21, "forward": 80}
+    found = [
+        (error.stage, error.predicted, error.measured) for error in errors_of([predicted], [Outcome("a", 100, whole)])
+    ]
+    assert found == [(WHOLE, 100, 100), (SETUP, 22, 22), ("forward", 80, 80)]
+    stopped = errors_of([predicted], [Outcome("a", 100, {"model_build": 17})])
+    assert [error.stage for error in stopped] == [WHOLE]
 
 
 def test_a_trial_that_was_not_measured_has_no_error() -> None:

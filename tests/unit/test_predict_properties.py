@@ -74,7 +74,9 @@ def jobs(draw: st.DrawFn) -> Job:
         weight=2 if on_gpu else draw(st.sampled_from([2, 4])), grad=draw(st.sampled_from([2, 4])),
         precision_aware=draw(st.booleans()), exp_avg=draw(st.sampled_from([2, 4])),
         fp8=draw(st.sampled_from([None, "hybrid"])) if on_gpu else None, transformer_engine=on_gpu, cuda=on_gpu,
-        moments_in_place=draw(st.sampled_from([True, False, None])),
+        fp8_recipe=draw(st.sampled_from(["tensorwise", "delayed", "blockwise", "mxfp8"])),
+        fp8_params=draw(st.booleans()),
+        moments_in_place=draw(st.sampled_from([True, False, None])), overlap_grad_reduce=draw(st.booleans()),
     )  # fmt: skip
     batch = Batch(draw(st.sampled_from([256, 1024])), draw(st.integers(1, 4)), 32)
     return Job(shapes, layout, numerics, batch, Recompute("selective", draw(LABEL_SETS)))
@@ -113,6 +115,28 @@ def test_a_further_label_never_raises_what_forward_keeps(job: Job, label: str) -
     more = replace(job, recompute=Recompute("selective", job.recompute.modules | {label}))
     for less, rank in zip(predict_memory(job).ranks, predict_memory(more).ranks, strict=True):
         assert rank.kept <= less.kept
+
+
+@settings(max_examples=80, deadline=None)
+@given(jobs())
+def test_a_reduction_inside_backward_needs_no_more_than_backward(job: Job) -> None:
+    behind = replace(job, numerics=replace(job.numerics, overlap_grad_reduce=False))
+    for rank, apart in zip(predict_memory(job).ranks, predict_memory(behind).ranks, strict=True):
+        assert rank.first == apart.first
+        assert rank.steady[Stage.GRAD_SYNC] >= apart.steady[Stage.GRAD_SYNC]
+        assert rank.steady[Stage.GRAD_SYNC] <= max(rank.steady[Stage.BACKWARD], apart.steady[Stage.GRAD_SYNC])
+
+
+@settings(max_examples=80, deadline=None)
+@given(jobs())
+def test_a_layer_left_in_bf16_keeps_at_least_as_much(job: Job) -> None:
+    job = replace(job, numerics=replace(job.numerics, fp8_recipe="tensorwise"))
+    kinds = tuple(replace(kind, unquantised=True) for kind in job.shapes.layers)
+    plain = replace(job, shapes=replace(job.shapes, layers=kinds))
+    for rank, wide in zip(predict_memory(job).ranks, predict_memory(plain).ranks, strict=True):
+        assert rank.kept <= wide.kept
+        assert wide.state.quantising == 0
+        assert wide.state.parameters == rank.state.parameters
 
 
 @settings(max_examples=60, deadline=None)

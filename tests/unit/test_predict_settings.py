@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 from orchestrator.cli.main import main
-from orchestrator.config.compose import compose
 from orchestrator.predict.fields import READ
 from orchestrator.predict.memory import predict_memory
 from orchestrator.predict.problem import CannotPredictError
@@ -132,12 +131,3 @@ def test_every_recipe_that_is_written_down_can_be_predicted(name: str) -> None:
     reading = read_job(request)
     assert predict_memory(reading.job).peak > 10**10
     assert f"as {name} of Megatron Bridge 0.3.1 has them" in reading.assumed[0]
-
-
-def test_a_prediction_in_fp8_says_that_nothing_was_measured_for_it() -> None:
-    """Published: 55.6 GB, of a run whose revisions are not stated; the note says by how much we miss it."""
-    words = ["study=llama3_70b_sft_h100", "study.candidates=[]", "recompute=selective", "recompute_modules=[mlp]"]
-    reading = read_job(compose(words))
-    assert predict_memory(reading.job).hottest.peak == pytest.approx(62.4e9, rel=0.002)
-    assert any("why is not known" in note for note in reading.assumed)
-    assert not any("FP8" in note for note in read_job(compose(["recompute=control"])).assumed)

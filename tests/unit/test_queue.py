@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.dispatch.queue import Fate, Made, fate_of, open_slots, startable
+from orchestrator.dispatch.queue import Fate, Made, fate_of, held_back, open_slots, startable
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL, Batch, BatchTrial
-from orchestrator.vocabulary import Cause
+from orchestrator.vocabulary import Cause, Stage
 
 NONE: frozenset[str] = frozenset()
 
@@ -44,6 +45,35 @@ def test_a_failed_trial_does_not_stop_the_others() -> None:
 
 def test_no_closing_control_behind_one_that_failed() -> None:
     assert open_slots(PLAIN, [Made(0, Fate.KEPT), Made(1, Fate.PASSED), Made(2, Fate.PASSED)], NONE) == []
+
+
+def test_nothing_runs_behind_a_control_that_never_began() -> None:
+    assert open_slots(PLAIN, [Made(0, Fate.NEVER_BEGAN)], NONE) == []
+    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN)]) == [1, 2]
+    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN)], frozenset({"t1"})) == [2]
+    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN), Made(0, Fate.PASSED)]) == []
+
+
+def test_a_control_holds_back_only_what_is_behind_it() -> None:
+    two = batch(ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_CONTROL_FIRST, ROLE_TRIAL)
+    made = [Made(0, Fate.NEVER_BEGAN)]
+    assert open_slots(two, made, NONE) == [2, 3]
+    assert open_slots(two, [*made, Made(2, Fate.PASSED), Made(3, Fate.NEVER_BEGAN)], NONE) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "stage", "fate"),
+    [
+        (Cause.IMPORT_ERROR, Stage.STARTUP, Fate.NEVER_BEGAN),
+        (Cause.INVALID_CONFIG, Stage.MODEL_BUILD, Fate.NEVER_BEGAN),
+        (Cause.INVALID_CONFIG, Stage.FORWARD, Fate.KEPT),
+        (Cause.DEVICE_OOM, Stage.MODEL_BUILD, Fate.KEPT),
+        (Cause.UNKNOWN, Stage.STARTUP, Fate.KEPT),
+        (Cause.COMMUNICATION, Stage.DISTRIBUTED_INIT, Fate.RETRY),
+    ],
+)
+def test_only_what_all_trials_share_holds_them_back(cause: Cause, stage: Stage, fate: Fate) -> None:
+    assert fate_of(cause, f"failed:{cause}", cut_short=False, stage=stage) is fate
 
 
 def test_what_says_retry_is_tried_up_to_the_limit() -> None:
@@ -87,7 +117,7 @@ def test_a_result_that_was_there_when_the_job_ended_is_kept() -> None:
     st.lists(st.sampled_from([ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_CONTROL_LAST]), max_size=8),
     st.integers(1, 3),
     st.integers(1, 3),
-    st.lists(st.sampled_from([Fate.PASSED, Fate.KEPT, Fate.RETRY]), min_size=40, max_size=40),
+    st.lists(st.sampled_from([Fate.PASSED, Fate.KEPT, Fate.NEVER_BEGAN, Fate.RETRY]), min_size=40, max_size=40),
 )
 def test_a_driver_always_comes_to_an_end(roles: list[str], parallel: int, attempts: int, fates: list[Fate]) -> None:
     asked = batch(*roles, parallel=parallel, attempts=attempts)

@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+import torch
+
+import orchestrator.trial
+from orchestrator.outcome.raised import judge_exception
+from orchestrator.trial.bridge.gpu import SharedGpuError, wait_until_empty
 from orchestrator.trial.raised import exception_record, type_name
+from orchestrator.vocabulary import Cause, Stage
+
+
+def own_exceptions() -> Iterator[str]:
+    """Dotted names of the exceptions that a trainer of ours can end with."""
+    root = Path(orchestrator.trial.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        module = ".".join(("orchestrator", "trial", *file.relative_to(root).with_suffix("").parts))
+        for node in ast.parse(file.read_text()).body:
+            bases = node.bases if isinstance(node, ast.ClassDef) else []
+            if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "").endswith("Error") for base in bases):
+                yield f"{module}.{node.name}"
+
+
+OWN = [name for name in own_exceptions() if not name.endswith(".CompileError")]
 
 
 def raised_by(function: object) -> BaseException:
@@ -75,3 +99,22 @@ def test_the_members_of_a_group_are_named() -> None:
 def test_an_exception_that_left_no_stage_has_none() -> None:
     record = exception_record(ValueError("x"))
     assert (record.stage, record.iteration, record.at) == (None, None, None)
+
+
+def test_our_own_exceptions_are_found() -> None:
+    assert len(OWN) >= 9
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_exception_of_our_own_has_a_cause(name: str) -> None:
+    verdict = judge_exception(name, "said in words that no rule has read", (), Stage.STARTUP)
+    assert verdict.cause is not Cause.UNKNOWN
+
+
+def test_a_gpu_that_another_process_holds_is_a_shared_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (128 * 10**9, 150 * 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    error = raised_by(lambda: wait_until_empty(0, 0.0))
+    assert "other processes hold about 22.0 of 150.0 GB" in str(error)
+    assert judge_exception(type_name(error), str(error), (), Stage.STARTUP).cause is Cause.SHARED_GPU
+    assert isinstance(error, SharedGpuError)

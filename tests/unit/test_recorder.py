@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import itertools
 import threading
@@ -19,8 +20,10 @@ from orchestrator.records.beacon import FLAG_PAUSED, FLAG_UNWINDING, BeaconReade
 from orchestrator.records.jsonfile import read_json
 from orchestrator.records.rank import ENDED_EXIT, RankRecord, StageMemory
 from orchestrator.records.spec import TrialSpec
+from orchestrator.trial import garbage
 from orchestrator.trial import recorder as module
 from orchestrator.trial.cost import COST_LIMIT, Cost, affordable
+from orchestrator.trial.garbage import GarbageClock
 from orchestrator.trial.meter import Meter
 from orchestrator.trial.recorder import Recorder
 from orchestrator.vocabulary import Stage
@@ -188,6 +191,36 @@ def test_each_iteration_has_its_own_stages_and_the_peak_so_far(bench: Bench) -> 
     assert rows[0].grad_norm is None
     last = bench.read().last
     assert (last.iteration, last.microbatch) == (3, 3)
+
+
+def test_an_iteration_says_how_long_garbage_was_collected_since_the_one_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    clock = GarbageClock()
+    monkeypatch.setattr(garbage, "_CLOCK", clock)
+    request.addfinalizer(lambda: gc.callbacks.remove(clock))
+    for number, cycles in ((1, 0), (2, 400_000), (3, 0)):
+        bench.recorder.begin_iteration(number)
+        bench.recorder.end_iteration(1e6)
+        waste: list[object] = [[] for _ in range(cycles)]
+        waste.append(waste)
+        del waste
+        if cycles:
+            gc.collect()
+    assert gc.callbacks.count(clock) == 1
+    before, during, after = (one.gc_milliseconds for one in bench.read().iterations())
+    assert before is not None
+    assert during is not None
+    assert after is not None
+    assert after > 1.0 > max(before, during)
+
+
+def test_no_more_is_garbage_collection_than_the_iteration_took(bench: Bench) -> None:
+    bench.recorder.begin_iteration(1)
+    gc.collect()
+    bench.recorder.end_iteration(0.001)
+    (one,) = bench.read().iterations()
+    assert one.gc_milliseconds == 0.001
 
 
 def test_the_running_peak_survives_the_resets(bench: Bench) -> None:

@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.trial.software import container, driver_version, package, software
+from orchestrator.trial.software import _torch, container, driver_version, package, software
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -157,3 +158,23 @@ def test_an_image_is_known_from_its_launcher_or_runtime(tmp_path: Path) -> None:
     podman = tmp_path / "containerenv"
     podman.write_text('engine="podman-5"\nimage="docker.io/library/x:2"\nimageid="cafe"\n')
     assert container({}, podman) == {"image": "docker.io/library/x:2", "digest": "cafe", "found": str(podman)}
+
+
+def test_a_cudnn_that_torch_was_not_built_with_says_its_version_all_the_same() -> None:
+    """As on a real GPU machine: torch 2.11 built against cuDNN 9.19, with 9.14 installed."""
+
+    def refuse() -> int:
+        raise RuntimeError("cuDNN version incompatibility: compiled against (9, 19, 0) but found (9, 14, 0)")
+
+    torch = SimpleNamespace(
+        __version__="2.11.0+cu130",
+        version=SimpleNamespace(cuda="13.0", git_version="70d99e99"),
+        cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: (2, 28, 9))),
+        backends=SimpleNamespace(cudnn=SimpleNamespace(version=refuse)),
+        _C=SimpleNamespace(_cudnn=SimpleNamespace(getRuntimeVersion=lambda: (9, 14, 0))),
+    )
+    found = _torch(torch)["cudnn"]
+    assert found["version"] == "9.14.0"
+    assert "getRuntimeVersion; torch.backends.cudnn.version: cuDNN version incompatibility" in found["found"]
+    del torch._C
+    assert _torch(torch)["cudnn"]["version"] is None

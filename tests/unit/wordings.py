@@ -936,6 +936,17 @@ LINES = (
         Cause.IMPORT_ERROR,
         "ImportError: cannot import name 'TELinear' from 'megatron.core.extensions.transformer_engine' (/opt/x.py)",
     ),
+    (
+        Cause.IMPORT_ERROR,
+        "RuntimeError: Triton >= 3.4.0 and < 3.7.1 on Hopper GPUs produces incorrect results for gated "
+        "chunk_bwd_dqkwg (see #640). Please upgrade Triton to >= 3.7.1 or install tilelang: `pip install tilelang`",
+    ),
+    (Cause.IMPORT_ERROR, "AssertionError: flash-linear-attention is not installed. Please run `pip install fla-core`"),
+    (Cause.IMPORT_ERROR, "RuntimeError: Please update Transformer Engine, version 2.3 or newer is wanted"),
+    (
+        Cause.LAUNCH,
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update it.",
+    ),
     (Cause.IMPORT_ERROR, "OSError: libcudart.so.11.0: cannot open shared object file: No such file or directory"),
     (Cause.PREEMPTED, "2024-03-01 10:00:00 job 123 was preempted by job 456"),
     (

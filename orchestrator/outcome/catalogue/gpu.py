@@ -104,8 +104,8 @@ GPU_RULES = (
     Rule(
         "gpu.none",
         Cause.LAUNCH,
-        ("NoGpuError: ",),
-        r"\bNoGpuError: ",
+        ("NoGpuError: ", "PlaceError: "),
+        r"\btrial\.(?:bridge\.gpu\.NoGpu|place\.Place)Error: ",
         "orchestrator.trial.bridge.gpu.NoGpuError: local rank 1 has no GPU: this node shows 1; ask for one a rank",
     ),
     Rule(
@@ -143,8 +143,8 @@ GPU_RULES = (
     Rule(
         "gpu.busy",
         Cause.SHARED_GPU,
-        ("busy or unavailable", "held by another process", "DevicesUnavailable"),
-        r"CUDA-capable device\S* \S+ busy or unavailable|cudaErrorDevicesUnavailable|"
+        ("busy or unavailable", "held by another process", "DevicesUnavailable", "SharedGpuError: "),
+        r"\bSharedGpuError: |CUDA-capable device\S* \S+ busy or unavailable|cudaErrorDevicesUnavailable|"
         r"memory is (?:already )?(?:taken|held) by another process",
         "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable",
     ),

@@ -35,6 +35,16 @@ SOFTWARE_RULES = (
         stage=Stage.STARTUP,
     ),
     Rule(
+        "software.version",
+        Cause.IMPORT_ERROR,
+        ("upgrade", "newer", "NoCountersError: ", "is not installed"),
+        r"Error: .*(?:(?i:\bplease (?:upgrade|update|downgrade)\b)|\bupgrade [\w. -]+ to (?:>= ?|version )?v?\d+\.|"
+        r"\b(?:is|are) not installed\b[.,;:]? *(?i:please|run|install|use)|"
+        r"\bversion v?\d[\w.]* or newer\b)|\bmeter\.NoCountersError: ",
+        "RuntimeError: Triton >= 3.4.0 and < 3.7.1 on Hopper GPUs produces incorrect results. Please upgrade Triton to "
+        ">= 3.7.1",
+    ),
+    Rule(
         "software.arguments",
         Cause.INVALID_CONFIG,
         (
@@ -108,8 +118,8 @@ SOFTWARE_RULES = (
     Rule(
         "software.trainer-refused",
         Cause.INVALID_CONFIG,
-        ("RejectedError: ",),
-        r"\bmcore_cpu\.request\.RejectedError: ",
+        ("RejectedError: ", "RecipeError: ", "UnknownTrainerError: ", "MemoryLimitError: "),
+        r"\borchestrator\.trial\.[\w.]+\.(?:Rejected|Recipe|UnknownTrainer|MemoryLimit)Error: ",
         "orchestrator.trial.mcore_cpu.request.RejectedError: parallelism.cp=2 needs Transformer Engine",
     ),
     Rule(

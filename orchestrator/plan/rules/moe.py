@@ -141,6 +141,18 @@ def _flex_padding(subject: Subject) -> str | None:
     )
 
 
+def _flex_alone(subject: Subject) -> str | None:
+    if not subject.is_moe or subject["moe_token_dispatcher_type"] != "flex":
+        return None
+    etp = subject.given_integer("expert_tensor_parallel_size") or subject.integer("tensor_model_parallel_size")
+    if etp * subject.integer("expert_model_parallel_size") > 1:
+        return None
+    return (
+        "model.moe_token_dispatcher_type=flex needs experts on several ranks (etp times ep above 1; etp=null follows "
+        "tp): use model.moe_token_dispatcher_type=alltoall, or raise parallelism.ep"
+    )
+
+
 def _deep_ep(subject: Subject) -> str | None:
     if not subject["moe_enable_deepep"] or subject["moe_token_dispatcher_type"] == "flex":
         return None
@@ -217,6 +229,7 @@ RULES = (
     Rule("moe-capacity-balancing", Kind.INVALID, Judge.CONFIG, _CONFIG, _capacity),
     Rule("moe-padding-capacity", Kind.INVALID, Judge.CONFIG, _CONFIG, _padding),
     Rule("moe-flex-padding", Kind.INVALID, Judge.CONFIG, _CONFIG, _flex_padding),
+    Rule("moe-flex-alone", Kind.INVALID, Judge.RUN, "MoEFlexTokenDispatcher.__init__", _flex_alone),
     Rule("deepep-flex", Kind.INVALID, Judge.CONFIG, _CONFIG, _deep_ep),
     Rule("deepep-hybridep", Kind.INVALID, Judge.CONFIG, _CONFIG, _two_back_ends, since="0.16.0"),
     Rule("shared-experts-size", Kind.INVALID, Judge.CONFIG, _CONFIG, _shared_size),

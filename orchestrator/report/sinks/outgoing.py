@@ -75,6 +75,7 @@ def outgoing(row: Row) -> Outgoing:
         "peak_reserved_bytes": row.reserved,
         "step_ms": row.step_ms,
         "step_scatter_ms": row.step_scatter_ms,
+        "step_gc_ms": row.step_gc_ms,
         "tflops_per_gpu": row.tflops_per_gpu,
         "last_iteration": row.last_iteration,
         **{f"peak_allocated_bytes.{peak.stage}": peak.allocated for peak in row.peaks if peak.stage is not None},

@@ -39,6 +39,10 @@ class SharedGpuError(RuntimeError):
     """Another process holds memory of the GPU that this rank was given."""
 
 
+class MemoryLimitError(ValueError):
+    """A memory limit that this GPU cannot have."""
+
+
 class NoGpuError(RuntimeError):
     """This rank has no GPU."""
 
@@ -87,8 +91,8 @@ def wait_until_empty(device: int, seconds: float) -> float:
             return waited
         if waited >= seconds:
             raise SharedGpuError(
-                f"GPU {device} is not empty: other processes hold about {others + CONTEXT_ALLOWANCE} of {total} bytes, "
-                f"still after {waited:.0f} s; end them, or ask for exclusive nodes"
+                f"GPU {device} is not empty: other processes hold about {(others + CONTEXT_ALLOWANCE) / 1e9:.1f} of "
+                f"{total / 1e9:.1f} GB, still after {waited:.0f} s; end them, or ask for exclusive nodes"
             )
         time.sleep(0.5)
 
@@ -97,7 +101,7 @@ def limit_memory(device: int, limit: int | None) -> None:
     """Let this process's allocator hold at most `limit` bytes of the device (reserved, not just allocated).
 
     Raises:
-        ValueError: the limit is above what the device has.
+        MemoryLimitError: the limit is above what the device has.
     """
     if limit is None:
         return
@@ -105,7 +109,7 @@ def limit_memory(device: int, limit: int | None) -> None:
 
     total = torch.cuda.get_device_properties(device).total_memory
     if limit > total:
-        raise ValueError(
+        raise MemoryLimitError(
             f"trainer.memory_limit_gb={limit / 1e9:g} is above the {total / 1e9:.1f} GB of this GPU; "
             "set it lower, or null"
         )

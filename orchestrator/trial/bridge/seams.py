@@ -111,27 +111,21 @@ SPECIAL = (
 """Marked by functions of their own, below."""
 
 
-def install(recorder: Recorder, revision: str) -> list[str]:
+def install(recorder: Recorder, revision: str) -> None:
     """Mark every seam. Call it after Bridge was imported and before `pretrain`, which captures some of them early.
-
-    Returns:
-        The places that were marked.
 
     Raises:
         MissingSeamError: names the first seam that `revision` lacks.
     """
-    marked: list[str] = []
     for seam in SEAMS:
         for place in _there(seam, revision):
             _replace(place, functools.partial(_marked, recorder, seam))
-            marked.append(str(place))
     forward, replay, replay_te, full_graph, local_graphs = (_there(seam, revision) for seam in SPECIAL)
     _replace(forward[0], functools.partial(_forward, recorder))
     _replace(replay[0], functools.partial(_replay, recorder))
     _replace_te_recompute(replay_te[0], recorder)
     _replace(full_graph[0], functools.partial(_full_graph, recorder))
     _replace(local_graphs[0], functools.partial(_local_graphs, recorder))
-    return marked + [str(place) for seam in SPECIAL for place in seam.places]
 
 
 def _there(seam: Seam, revision: str) -> list[Place]:

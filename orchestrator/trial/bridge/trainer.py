@@ -46,8 +46,7 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     recorder.facts(software=found)
     container = build(spec.config)
     _warn_of_late_variables(container, recorder)
-    seams = install(recorder, _revision(found))
-    recorder.facts(seams=seams)
+    install(recorder, _revision(found))
     keep_reports_true(recorder)
     recorder.alternate = bool(trainer.get("alternate_recording", False))
     marks = _marks(spec, recorder, rank, world_size, device)
@@ -55,7 +54,8 @@ def train(spec: TrialSpec, recorder: Recorder, rank: int, world_size: int, local
     forward_step = getattr(importlib.import_module(module), function)
     # Last, after half a minute of imports: what counts is that nobody holds memory when the model is built.
     waited = gpu.wait_until_empty(local_rank, float(trainer.get("wait_for_empty_gpus_seconds", 30.0)))
-    recorder.facts(timing={"waited_for_empty_gpu_seconds": waited})
+    if waited >= 1:
+        recorder.facts(notes=[f"waited {waited:.0f} s until other processes had left GPU {local_rank}"])
     pretrain.pretrain(container, forward_step, callbacks=[marks])
 
 
