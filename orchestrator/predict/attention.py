@@ -16,6 +16,7 @@ _NORM_LINEAR = "TE module/layernorm_linear.py _LayerNormLinear.forward"
 _LINEAR = "TE module/linear.py _Linear.forward"
 _NORM = "TE ops/basic/rmsnorm.py RMSNorm.op_forward"
 _ROPE = "models/common/embeddings/rope_utils.py _apply_rotary_pos_emb_bshd"
+_GATE = "transformer/attention.py Attention._apply_output_gate"
 _PROJ = "transformer/attention.py Attention.forward (linear_proj)"
 
 
@@ -163,6 +164,10 @@ def _core(page: Page, heads: int, width: int) -> None:
         page.keep("attention probabilities in float32", "[b, n/tp, s/cp, s]", wide, "core", "core", _SOFTMAX, core)
         page.keep("attention probabilities", "[b, n/tp, s/cp, s]", square, "core", "core", _UNFUSED, core)
     page.keep("attention output", "[T, n/tp, v]", local.tokens * heads * width * element, "core", "proj", _PROJ)
+    if page.shapes.attention.output_gate:
+        # The gate's product reads the output, and the projection what the product made.
+        page.keep("attention output, gated", "[T, n/tp, v]", page.linear_input(local.tokens * heads * width), "proj",
+                  "proj", _GATE)  # fmt: skip
     page.quantise("attention output", "[T, n/tp, v]", local.tokens * heads * width, "proj", "proj", _LINEAR)
     if page.numerics.fp8 and page.numerics.fp8_recipe == "delayed":
         # Else it saves the original, which the core keeps too (Attention.__init__, set_save_original_input).

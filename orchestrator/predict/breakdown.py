@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from orchestrator.predict import job as settings
 from orchestrator.predict.ends import output_ledger
-from orchestrator.predict.job import Job, Recompute, local_sizes
+from orchestrator.predict.job import Job, LayerKind, Recompute, local_sizes
+from orchestrator.predict.layers import layer_ledger
 from orchestrator.predict.ledger import DISCARDS, FULL, REGIONS, Ledger
 from orchestrator.predict.memory import Prediction, predict_memory
+from orchestrator.predict.mtp import entry_ledger, exit_ledger, join_ledger
 from orchestrator.predict.pipeline import chunks_of
 from orchestrator.predict.walk import active_labels, groups_of, ledgers_of
 from orchestrator.vocabulary import Stage
@@ -61,8 +63,15 @@ def largest_tensors(job: Job, prediction: Prediction | None = None) -> tuple[Sha
                     _add(found, ledgers[index], active_labels(job.recompute), in_flight)
                 elif index == start:
                     _add(found, ledgers[index], frozenset({FULL}), in_flight)
+        if chunk.norm and job.shapes.mtp_layers:
+            _add(found, exit_ledger(job.shapes, local, job.numerics), frozenset(), in_flight)
+        for kind in chunk.mtp:
+            _add_depth(found, kind, job, in_flight)
+        if chunk.mtp or (chunk.output and job.shapes.mtp_layers):
+            _add(found, join_ledger(job.shapes, local, job.numerics, job.shapes.mtp_layers), frozenset(), in_flight)
         if chunk.output:
-            _add(found, output_ledger(job.shapes, local, job.numerics), frozenset(), in_flight)
+            ledger = output_ledger(job.shapes, local, job.numerics, job.shapes.mtp_layers)
+            _add(found, ledger, frozenset(), in_flight)
     return tuple(sorted(found.values(), key=lambda share: (-share.bytes, share.name)))
 
 
@@ -87,6 +96,16 @@ def savings(job: Job, labels: Iterable[str] = LABELS) -> tuple[Saving, ...]:
         if saving.kept or saving.forward or saving.peak:
             found.append(saving)
     return tuple(sorted(found, key=lambda saving: (-saving.kept, saving.label)))
+
+
+def _add_depth(found: dict[tuple[str, str], Share], kind: LayerKind, job: Job, in_flight: int) -> None:
+    shapes, local, numerics = job.shapes, local_sizes(job), job.numerics
+    whole = job.recompute.granularity == settings.FULL and job.recompute.method == settings.UNIFORM
+    active = frozenset({FULL}) if whole else active_labels(job.recompute)
+    _add(found, entry_ledger(kind, shapes, local, numerics), active, in_flight)
+    if not whole:
+        _add(found, layer_ledger(kind, shapes, local, numerics), active, in_flight)
+        _add(found, exit_ledger(shapes, local, numerics), active, in_flight)
 
 
 def _add(found: dict[tuple[str, str], Share], ledger: Ledger, active: frozenset[str], in_flight: int) -> None:

@@ -12,6 +12,8 @@ from orchestrator.predict.parameters import (
     Parameters,
     embedding_parameters,
     layer_parameters,
+    mtp_parameters,
+    norm_parameters,
     output_parameters,
 )
 from orchestrator.predict.pipeline import Chunk, Mix, Moments, chunks_of, moments
@@ -100,11 +102,15 @@ def predict_memory(job: Job) -> Prediction:
 def chunk_parameters(shapes: Shapes, layout: Layout, chunk: Chunk, numerics: Numerics) -> Parameters:
     """What one model chunk holds on one rank."""
     total = Parameters()
-    if chunk.embedding:
+    if chunk.embeds:
         total += embedding_parameters(shapes, layout)
     by_kind = {kind: layer_parameters(kind, shapes, layout, numerics) for kind in set(chunk.layers)}
     for kind in chunk.layers:
         total += by_kind[kind]
+    if chunk.norm:
+        total += norm_parameters(shapes)
+    for kind in chunk.mtp:
+        total += mtp_parameters(kind, shapes, layout, numerics)
     if chunk.output:
         total += output_parameters(shapes, layout, own_output=not shapes.tied or not chunk.embedding)
     return total
@@ -138,7 +144,7 @@ def _rank(job: Job, index: int, chunks: tuple[Chunk, ...]) -> RankMemory:
     gradients, kept_state, temporaries = _step(state, max(opening.values()) - after)
     step = gradients + kept_state + temporaries
     # Weights are quantised when the moments' copies are gone.
-    stepped = gradients + kept_state + max(temporaries, state.quantising)
+    stepped = gradients + kept_state + max(temporaries + state.written, state.quantising)
     build = {Stage.MODEL_BUILD: state.build_peak}
     opening |= {
         Stage.GRAD_SYNC: after,

@@ -6,6 +6,7 @@ Transformer Engine 2.11 and 2.17.1 (optimizers/fused_adam.py).
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,6 +49,8 @@ class ModelState:
     """Copies of the gradient's shard in float32, from the step to the next `zero_grad`."""
     temporaries: int
     """Of one step, beyond what stays."""
+    written: int
+    """Beside them while a step's copies of the moments are written back."""
     quantising: int
     """Behind the step proper, while FP8 weights are made from their masters."""
     weight_copies: int
@@ -62,7 +65,7 @@ class ModelState:
     @property
     def avoidable(self) -> int:
         """By how much a step's peak falls with a Transformer Engine that copies no moments."""
-        return max(0, self.temporaries - self.quantising)
+        return max(0, self.temporaries + self.written - self.quantising)
 
     @property
     def built(self) -> int:
@@ -125,6 +128,7 @@ def model_state(chunks: tuple[Parameters, ...], layout: Layout, numerics: Numeri
         state=state,
         main_gradients=copies,
         temporaries=_temporaries(numerics, max(shards), largest),
+        written=_written(numerics, each, shards),
         quantising=max(_quantising(group, numerics) for group in each),
         weight_copies=_quantised(sum(chunk.copied_to_fp8 for chunk in chunks), numerics),
         build_peak=max(_wrapping_peak(buffers, numerics), built + (_cloned(each, shards, numerics) if main else 0)),
@@ -220,12 +224,46 @@ def _unsplit_of_step(chunks: Sequence[Parameters], numerics: Numerics, share: fl
     if not numerics.cuda:
         return Unsplit()
     moments = (numerics.exp_avg, numerics.exp_avg_sq)
-    copied = [width for width in moments if width != _FLOAT] if numerics.copies_moments else []
+    copied = [_FLOAT for width in moments if width != _FLOAT] if numerics.copies_moments else []
+    state = temporaries = 0
+    segments = Segments()
+    for size in (size for chunk in chunks for size in chunk.sizes):
+        # Parameter by parameter, its moments and then their copies (FusedAdam.step).
+        state += sum(segments.beyond(width * size) for width in moments)
+        temporaries += sum(segments.beyond(width * size) for width in copied)
     return Unsplit(
         gradients=_unsplit(chunks, _FLOAT, share) if copies else 0,
-        state=sum(_unsplit(chunks, width, share) for width in moments),
-        temporaries=sum(_unsplit(chunks, _FLOAT, share) for _ in copied),
+        state=int(share * state),
+        temporaries=int(share * temporaries),
     )
+
+
+class Segments:
+    """Fresh segments of torch's allocator, filled without anything freed (c10/cuda/CUDACachingAllocator.cpp)."""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+        """Free blocks that were split off, by size."""
+
+    def beyond(self, size: int) -> int:
+        """Bytes beyond a request's own that are counted with it.
+
+        It gets the smallest free block that holds it (best fit), or a new segment: of 20 MiB below 10 MiB, else a
+        multiple of 2 MiB (get_allocation_size). What is left is split off if it is more than 1 MiB (should_split).
+        """
+        if size <= _MIB:
+            # From the small pool, which always splits.
+            return 0
+        index = bisect_left(self._left, size)
+        if index < len(self._left):
+            block = self._left.pop(index)
+        else:
+            block = 20 * _MIB if size < 10 * _MIB else -(-size // (2 * _MIB)) * 2 * _MIB
+        left = block - size
+        if left <= _MIB:
+            return left
+        insort(self._left, left)
+        return 0
 
 
 def unsplit(size: int) -> int:
@@ -248,6 +286,15 @@ def _temporaries(numerics: Numerics, shard: int, largest: int) -> int:
         formats.append(numerics.main_param)
     # FusedAdam.step makes a float32 copy of every state that is not float32, of all its parameters at once.
     return sum(_FLOAT * shard for size in formats if size != _FLOAT)
+
+
+def _written(numerics: Numerics, each: Sequence[Sequence[_Buffer]], shards: Sequence[int]) -> int:
+    """FusedAdam._apply_scale rounds each copy to a tensor of its own before it puts it into the moment: the largest
+    parameter's comes on top of the copies of all, which live until the step ends."""
+    if not numerics.copies_moments or 2 not in (numerics.exp_avg, numerics.exp_avg_sq):
+        return 0
+    shard, group = max(zip(shards, each, strict=True), key=lambda one: one[0])
+    return 2 * min(max((size for one in group for size in one.sizes), default=0), shard)
 
 
 def _buffers(chunks: Sequence[Parameters], layout: Layout, numerics: Numerics) -> list[_Buffer]:

@@ -115,14 +115,18 @@ class Page:
         """A tensor that is a temporary, unless one of the labels `instead` keeps it as a boundary's input."""
         self._write(name, shape, size, made, until, source, False, labels, instead)
 
-    def layer_input(self, made: str, last: str, source: str, instead: Iterable[str] = ()) -> None:
+    def layer_input(
+        self, made: str, last: str, source: str, instead: Iterable[str] = (), name: str = "layer input"
+    ) -> None:
         """The layer's own input: kept by its first norm, and by a checkpoint of the whole layer or (`instead`) of the
         norm, where the norm does not save it."""
         kept = not self.norm_copies
         boundary = frozenset() if kept else frozenset({*instead, FULL})
-        self.tensors.append(
-            Tensor("layer input", "[t, h]", self.stream, made, last, source, kept, frozenset(), boundary)
-        )
+        self.tensors.append(Tensor(name, "[t, h]", self.stream, made, last, source, kept, frozenset(), boundary))
+
+    def keep_always(self, name: str, shape: str, size: int, made: str, source: str) -> None:
+        """A tensor that backward reads, made outside of what full recompute checkpoints."""
+        self.tensors.append(Tensor(name, shape, size, made, made, source, True))
 
     def norm_input(self, name: str, made: str, last: str, source: str, instead: Iterable[str] = ()) -> None:
         """What goes into a norm inside a layer, of the residual stream's size; `instead` keep it as their input."""

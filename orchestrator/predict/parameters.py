@@ -96,7 +96,11 @@ def largest_shard(sizes: Sequence[int], ranks: int, *, high_busbw: bool = False)
 def layer_parameters(kind: LayerKind, shapes: Shapes, layout: Layout, numerics: Numerics) -> Parameters:
     """One layer's parameters on one rank."""
     found = _layer(kind, shapes, layout, numerics.transformer_engine)
-    if not numerics.fp8 or kind.unquantised:
+    return found if kind.unquantised else _in_formats(found, numerics)
+
+
+def _in_formats(found: Parameters, numerics: Numerics) -> Parameters:
+    if not numerics.fp8:
         return found
     if not numerics.fp8_params:
         return replace(found, copied_to_fp8=sum(size for size in found.sizes if isinstance(size, Weight)))
@@ -132,9 +136,21 @@ def embedding_parameters(shapes: Shapes, layout: Layout) -> Parameters:
 
 
 def output_parameters(shapes: Shapes, layout: Layout, *, own_output: bool) -> Parameters:
-    """Final norm, and the output layer unless it shares the embeddings of the same rank."""
-    output = (shapes.vocab // layout.tp * shapes.hidden,) if own_output else ()
-    return Parameters((*_norm(shapes), *output))
+    """The output layer, unless it shares the embeddings of the first stage on the same rank."""
+    return Parameters((shapes.vocab // layout.tp * shapes.hidden,) if own_output else ())
+
+
+def norm_parameters(shapes: Shapes) -> Parameters:
+    """The decoder's final norm."""
+    return Parameters(tuple(_norm(shapes)))
+
+
+def mtp_parameters(kind: LayerKind, shapes: Shapes, layout: Layout, numerics: Numerics) -> Parameters:
+    """One depth of multi-token prediction: three norms, the projection of two concatenated streams, which is split by
+    its output (eh_proj), and a layer (transformer/multi_token_prediction.py MultiTokenPredictionLayer.__init__)."""
+    before = (*_norm(shapes), *_norm(shapes), Weight(2 * shapes.hidden * shapes.hidden // layout.tp))
+    inside = layer_parameters(kind, shapes, layout, numerics)
+    return _in_formats(Parameters(before), numerics) + inside + norm_parameters(shapes)
 
 
 def _norm(shapes: Shapes, width: int | None = None) -> list[int]:

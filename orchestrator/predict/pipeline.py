@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from orchestrator.predict.job import LayerKind, Layout, Shapes
@@ -18,13 +18,26 @@ class Chunk:
     embedding: bool
     output: bool
     first_layer: int = 0
+    mtp: tuple[LayerKind, ...] = ()
+    """The layers inside its multi-token prediction, by depth."""
+    norm: bool = False
+    """It holds the decoder's final norm."""
+
+    @property
+    def embeds(self) -> bool:
+        """Whether it holds word embeddings: multi-token prediction has them too, a copy where it is not with the first
+        layers (models/gpt/gpt_model.py GPTModel.__init__)."""
+        return self.embedding or bool(self.mtp)
 
 
 @lru_cache(maxsize=512)
 def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     """For each pipeline rank its chunks, by virtual stage.
 
-    As `get_num_layers_to_build` (transformer/transformer_block.py) and `PipelineParallelLayerLayout` divide layers.
+    As `get_num_layers_to_build` (transformer/transformer_block.py) and `PipelineParallelLayerLayout` divide layers. All
+    layers of multi-token prediction are where the layout has them, else on the last stage
+    (transformer/multi_token_prediction.py get_mtp_num_layers_to_build). With them, the final norm is where the last
+    decoder layer is, else with the output (transformer/transformer_block.py has_final_layernorm_in_this_stage).
 
     Raises:
         CannotPredictError: the layers do not divide so; Megatron Core refuses it too.
@@ -33,13 +46,32 @@ def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     ranks: list[list[Chunk]] = [[] for _ in range(layout.pp)]
     start = 0
     last = len(counts) - 1
+    predicts = _mtp_stage(layout, last)
+    normed = max((stage for stage, count in enumerate(counts) if count), default=last) if shapes.mtp_layers else last
     for stage, count in enumerate(counts):
         layers = shapes.layers[start : start + count]
-        ranks[stage % layout.pp].append(Chunk(layers, stage == 0, stage == last, start))
+        inside = (_mtp_kind(shapes, layers),) * shapes.mtp_layers if stage == predicts else ()
+        ranks[stage % layout.pp].append(Chunk(layers, stage == 0, stage == last, start, inside, stage == normed))
         start += count
     if start != len(shapes.layers):
         raise CannotPredictError(f"{len(shapes.layers)} layers do not divide over {len(counts)} pipeline stages")
     return tuple(tuple(chunks) for chunks in ranks)
+
+
+def _mtp_stage(layout: Layout, last: int) -> int:
+    held = [index for index, stage in enumerate(layout.stages or ()) if "mtp" in stage]
+    return held[0] if held else last
+
+
+def _mtp_kind(shapes: Shapes, layers: tuple[LayerKind, ...]) -> LayerKind:
+    """The layer inside multi-token prediction: of the kind of its stage's last one (models/gpt/gpt_layer_specs.py
+    get_gpt_mtp_block_spec_for_backend). A stage without any takes a layer of experts where the model has them (Megatron
+    Bridge, models/gpt_provider.py mtp_block_spec)."""
+    if layers:
+        # It is in FP8 whatever first_last_layers_bf16 says (MultiTokenPredictionLayer._proj_and_transformer_layer).
+        return replace(layers[-1], unquantised=False)
+    full = next((kind for kind in reversed(shapes.layers) if kind.mixer in ("mla", "gqa")), shapes.layers[-1])
+    return LayerKind(full.mixer, "moe" if shapes.experts.count else "dense")
 
 
 Mix = tuple[int, ...]

@@ -246,8 +246,6 @@ def _reading(sections: Sections, world: int | None, assumed: list[str]) -> Readi
     unknown = sorted(job.recompute.modules - DISCARDS - REGIONS)
     if unknown:
         assumed.append(f"the ledger knows no boundary {', '.join(unknown)}: taken to change nothing")
-    if job.shapes.mtp_layers:
-        assumed.append("multi-token prediction (mtp_num_layers) is not counted: the last stage needs more than is said")
     return Reading(job, tuple(assumed))
 
 

@@ -125,8 +125,12 @@ def _rank_cost(job: Job, chunks: tuple[Chunk, ...]) -> Cost:
     replays = exchanges = 0
     active = active_labels(job.recompute)
     for chunk in chunks:
-        for start, end, checkpointed in groups_of(len(chunk.layers), job.recompute):
-            for kind in chunk.layers[start:end]:
+        groups = [(chunk.layers[start:end], whole) for start, end, whole in groups_of(len(chunk.layers), job.recompute)]
+        # Full recompute replays a depth of multi-token prediction where its method is uniform (_checkpointed_forward).
+        again_too = job.recompute.granularity == settings.FULL and job.recompute.method == settings.UNIFORM
+        groups += [((kind,), again_too) for kind in chunk.mtp]
+        for kinds, checkpointed in groups:
+            for kind in kinds:
                 parts = layer_work(kind, job.shapes, local, job.layout)
                 whole = sum((part for name, part in parts.items() if name not in _SHADOWS), Work())
                 forward += whole
@@ -138,8 +142,11 @@ def _rank_cost(job: Job, chunks: tuple[Chunk, ...]) -> Cost:
                     again += part
                     replays += number
             replays += checkpointed
+        # eh_proj makes one stream of two.
+        forward += Work(4.0 * local.tokens * job.shapes.hidden**2 / job.layout.tp * len(chunk.mtp))
         if chunk.output:
-            forward += Work(2.0 * local.tokens * job.shapes.hidden * job.shapes.vocab / job.layout.tp)
+            logits = 1 + job.shapes.mtp_layers
+            forward += Work(2.0 * local.tokens * job.shapes.hidden * job.shapes.vocab / job.layout.tp * logits)
     number = job.microbatches
     return Cost(
         3 * forward.flops * number,

@@ -31,8 +31,10 @@ LATENT_TENSOR_PARALLEL = "model=tiny_mla_moe parallelism=tp2"
 PIPELINE = "model=tiny_moe parallelism=two_stages"
 INTERLEAVED = "model=tiny_mla_moe parallelism=pp2_vpp2"
 EXPERT_PARALLEL = f"model=tiny_mla_moe parallelism=two_experts {AS_ON_A_GPU}"
-LAYOUTS = [DATA_PARALLEL, TENSOR_PARALLEL, LATENT_TENSOR_PARALLEL, PIPELINE, INTERLEAVED, EXPERT_PARALLEL]
-"""Dense, mixture-of-experts and multi-latent models over every way to spread them, in both number formats."""
+PREDICTING = f"{PIPELINE} +model.mtp_num_layers=1"
+LAYOUTS = [DATA_PARALLEL, TENSOR_PARALLEL, LATENT_TENSOR_PARALLEL, PIPELINE, INTERLEAVED, EXPERT_PARALLEL, PREDICTING]
+"""Dense, mixture-of-experts and multi-latent models over every way to spread them, in both number formats, and one that
+predicts a token more."""
 
 SAVINGS = [
     (TENSOR_PARALLEL, "recompute_modules=[mlp]"),
@@ -45,6 +47,7 @@ SAVINGS = [
 FULL = [
     (TENSOR_PARALLEL, "recompute=full_uniform recompute_num_layers=2"),
     (INTERLEAVED, "recompute=full_block recompute_num_layers=1"),
+    (PREDICTING, "recompute=full_uniform"),
 ]
 RUNS = [(layout, "") for layout in LAYOUTS] + SAVINGS + FULL
 
@@ -141,6 +144,17 @@ def test_ranks_of_one_stage_need_the_same(trials: Trials, layout: str) -> None:
 def forward_ends(trial: Trial) -> list[int]:
     """What is alive at the end of the first iteration's last forward, by rank."""
     return [end(record.iterations[0], "forward") for record in trial.records]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_depth_of_multi_token_prediction_takes_what_was_predicted(trials: Trials, number: int) -> None:
+    """Beside the same job without any: a depth's own tensors, its logits and loss, and the gradients that wait."""
+    without = config_of("model=tiny_dense parallelism=two_replicas")
+    config = config_of(f"model=tiny_dense parallelism=two_replicas +model.mtp_num_layers={number}")
+    for name in (Stage.FORWARD, Stage.BACKWARD):
+        found, before = (peak(trials.passed(one).records[0].iterations[0], name) for one in (config, without))
+        expected = predicted(config, 0).first[name] - predicted(without, 0).first[name]
+        assert expected == pytest.approx(found - before, rel=0.002), name
 
 
 def test_long_sequences_of_the_default_model_are_predicted_in_every_stage(trials: Trials) -> None:
