@@ -218,6 +218,7 @@ def _delta(
     garbage_of: Callable[[Row], float | None] = lambda _: None,
 ) -> Delta | None:
     deltas, control_scatters, control_runs, other_nodes, other_hosts = [], [], set(), False, False
+    # Of each pair, what garbage collection took of the run less of its controls, as a share of theirs.
     drifts, garbage = [drift], []
     for row, controls, elsewhere in pairs:
         value = value_of(row)
@@ -229,7 +230,7 @@ def _delta(
         control_scatters += [scatter for control in controls if (scatter := scatter_of(control)) is not None]
         taken, of_controls = garbage_of(row), [ms for control in controls if (ms := garbage_of(control)) is not None]
         if taken is not None and of_controls:
-            garbage.append(abs(taken - statistics.fmean(of_controls)) / reference)
+            garbage.append((taken - statistics.fmean(of_controls)) / reference)
         control_runs |= {id(control) for control in controls}
         other_nodes |= elsewhere
         other_hosts |= elsewhere and _hosts_differ(row, controls)
@@ -242,7 +243,7 @@ def _delta(
         control_scatter=statistics.median(control_scatters) if control_scatters and len(control_runs) == 1 else None,
         drifts=drifts,
         passes=passes,
-        garbage=garbage,
+        garbage=abs(statistics.fmean(garbage)) if garbage else 0.0,
     )
     return Delta(statistics.median(deltas), band, other_nodes, other_hosts)
 

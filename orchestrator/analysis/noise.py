@@ -28,7 +28,7 @@ class NoiseBand:
     drift: float | None
     """How far the job's two controls lay apart, or all known passes of the control where the job had only one."""
     garbage: float = 0.0
-    """By how much garbage collection took more of the one than of the other, where no repeats show it."""
+    """By how much garbage collection took more of the one than of the other: a part of the delta, of either sign."""
     passes: int = 0
     """Passes of the control, in any job, that `drift` is over where the job had only one; 0 where it is the job's."""
 
@@ -57,15 +57,16 @@ def band(
     control_scatter: float | None,
     drifts: Sequence[float | None],
     passes: Sequence[float] = (),
-    garbage: Sequence[float] = (),
+    garbage: float = 0.0,
 ) -> NoiseBand | None:
     """The band of a median delta; None where nothing is known of any scatter.
 
     `deltas` are the repeats' own deltas, each against its job's control, so that their spread holds what differs
     between runs and jobs. `control_scatter` is None where several runs of the control show it already.
     `passes` are all known step times of the control: they stand in where one run against one control is all there is.
-    `garbage` is by how much the garbage collection of a run and of its controls differ, as a share of the control's
-    step: the scatter of a window leaves it out, since it comes at a pace of its own, and how long it takes is chance.
+    `garbage` is by how much the garbage collection of the runs and of their controls differ, as a share of the
+    control's step: the scatter of a window leaves it out, since it comes at a pace of its own. How long it takes is
+    chance, but it is part of the delta, not independent of it: so it widens the band by all of itself.
     Contributions are independent and add in quadrature; the largest drift of the jobs counts. A scatter is a share of
     its own mean, and a delta a ratio less one, so what a share moves the delta by grows with the ratio.
     """
@@ -79,14 +80,13 @@ def band(
     own = spread_of_median(deltas) if len(deltas) >= 2 else own_scatter or 0.0
     control = control_scatter or 0.0
     moved = own if len(deltas) >= 2 else ratio * own
-    apart = max(garbage, default=0.0) if len(deltas) < 2 else 0.0
     return NoiseBand(
-        half_width=math.hypot(moved, ratio * control, ratio * (worst_drift or 0.0), apart),
+        half_width=garbage + math.hypot(moved, ratio * control, ratio * (worst_drift or 0.0)),
         basis=BASIS_REPEATS if len(deltas) >= 2 else BASIS_WINDOW,
         runs=len(deltas),
         own=own,
         control=control,
         drift=worst_drift,
-        garbage=apart,
+        garbage=garbage,
         passes=0 if stand_in is None else len(passes),
     )

@@ -291,13 +291,13 @@ def _band_note(bands: Sequence[NoiseBand]) -> str:
     parts = ["two standard errors of the repeats' deltas"] if any(band.basis != BASIS_WINDOW for band in bands) else []
     parts += ["the standard deviation of a single run's own window"] if window else []
     parts += ["that of the control's window"] if any(band.control for band in bands) else []
-    parts += ["the difference of their garbage collection"] if any(band.garbage for band in bands) else []
     parts += ["the control drift"] if any(band.drift is not None and not band.passes for band in bands) else []
     parts += ["the control scatter"] if any(band.passes for band in bands) else []
     said = f"the root of the summed squares of {' and '.join(parts)}" if len(parts) > 1 else parts[0]
+    garbage = " Added to it: by how much their garbage collection differs." if any(one.garbage for one in bands) else ""
     shares = ", each a share of its own mean, times the row's time over the control's" if window else ""
     more = " Repeats would tell more." if window else ""
-    return f"noise band (the ± beside a time): {said}{shares}.{more}"
+    return f"noise band (the ± beside a time): {said}{shares}.{garbage}{more}"
 
 
 def _one_label_text(line: Line, change: OneLabel) -> str:

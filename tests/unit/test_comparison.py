@@ -89,18 +89,38 @@ def test_garbage_collection_that_took_longer_in_one_of_two_runs_joins_the_band()
     found = lines([control, made])["moe"].time_delta
     assert found.band.half_width == pytest.approx(25 / 1756)
     assert found.band.holds(found.fraction)
+    scattered = lines([replace(control, step_scatter_ms=17.56), made])["moe"].time_delta.band
+    assert scattered.half_width == pytest.approx(25 / 1756 + 0.01 * 1781 / 1756)
     (group,) = compare([control, made]).groups
-    assert any("the difference of their garbage collection" in note for note in footnotes(group))
+    assert any("by how much their garbage collection differs" in note for note in footnotes(group))
     unknown = lines([replace(control, step_gc_ms=None), made])["moe"].time_delta
     assert unknown.band.garbage == 0.0
 
 
-def test_repeats_show_what_garbage_collection_differs_by():
-    controls = [row(trial=f"c{n}", batch=f"job-{n}", step_ms=100.0, step_gc_ms=5.0) for n in range(2)]
-    made = [
-        row(["moe"], trial=f"m{n}", batch=f"job-{n}", repeat=n, step_ms=110.0 + n, step_gc_ms=9.0) for n in range(2)
-    ]
-    assert lines([*controls, *made])["moe"].time_delta.band.garbage == 0.0
+def test_repeats_against_one_control_do_not_hide_how_long_its_own_garbage_collection_took():
+    """The control's luck moves every repeat's delta, and is in no spread of theirs."""
+    control = row(step_ms=1100.0, step_scatter_ms=0.0, step_gc_ms=100.0)
+    made = [row(["moe"], trial=f"m{n}", repeat=n, step_ms=1080.0 + n / 100, step_gc_ms=80.0) for n in range(3)]
+    found = lines([control, *made])["moe"].time_delta
+    assert found.band.basis == "repeats"
+    assert found.band.garbage == pytest.approx(20 / 1100)
+    assert found.band.holds(found.fraction)
+
+
+@given(st.floats(0.4, 0.6), st.floats(0.4, 0.6), st.floats(0.0, 0.02), st.sampled_from([-0.5, 0.5]))
+def test_garbage_collection_alone_is_never_an_effect(one: float, other: float, scatter: float, apart: float) -> None:
+    """Two runs that differ by how long their collections took, and by half of what their windows scatter."""
+    control, made = (
+        row(
+            modules,
+            step_ms=1700.0 * (1 + share * scatter) + 200 * seconds,
+            step_gc_ms=200 * seconds,
+            step_scatter_ms=1700.0 * scatter,
+        )
+        for modules, share, seconds in (([], 0.0, one), (["moe"], apart, other))
+    )
+    found = lines([control, made])["moe"].time_delta
+    assert abs(found.fraction) <= found.band.half_width * (1 + 1e-9)
 
 
 def test_the_drift_of_the_jobs_two_controls_joins_the_band():
