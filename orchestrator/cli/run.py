@@ -218,7 +218,7 @@ def _say_undone(store: Store, plan: Plan, running: Running) -> bool:
 
 
 def _say_held_back(asked: Asked, plan: Plan, running: Running) -> bool:
-    """Which trials a driver did not start behind a control that failed before its first forward."""
+    """Which trials a driver did not start behind a control and another trial that failed before their first forward."""
     from orchestrator.dispatch.liveness import read_driver_state
     from orchestrator.records.layout import batch_dir
     from orchestrator.report.text import plain
@@ -228,8 +228,8 @@ def _say_held_back(asked: Asked, plan: Plan, running: Running) -> bool:
     names = [plain(entry.name) for entry in plan.entries if entry.trial in held]
     if names:
         note(
-            f"not started: {', '.join(names)}. The control before them failed before its first forward, of what they "
-            f"share with it. `diagnose {plain(plan.study)}` says more; once it is mended, the same command runs them"
+            f"not started: {', '.join(names)}. The control and a trial behind it failed in the same way before their "
+            f"first forward. `diagnose {plain(plan.study)}` says why; once it is mended, the same command runs the rest"
         )
     return bool(names)
 

@@ -194,7 +194,8 @@ def made_before(batch: Batch, launcher: Launcher) -> list[Made]:
                 record = close_lost(run_dir, record, spec, launcher, time.time())
             if spec is None:
                 continue
-            made.append(Made(slot, _fate(record, judge(record, spec))))
+            outcome = judge(record, spec)
+            made.append(Made(slot, _fate(record, outcome), outcome.cause))
     return made
 
 

@@ -119,10 +119,13 @@ class Driver:
         """Positions in the batch that still need an attempt."""
         if self._search is not None and self._search.done:
             return []
-        return open_slots(self._batch, self._made, self._dropped)
+        return self._open()
+
+    def _open(self) -> list[int]:
+        return open_slots(self._batch, self._made, self._dropped, search=self._search is not None)
 
     def _held_back(self) -> list[int]:
-        return held_back(self._batch, self._made, self._dropped)
+        return [] if self._search is not None else held_back(self._batch, self._made, self._dropped)
 
     def _done(self) -> int:
         return len(self._batch.trials) - len(self.left()) - len(self._held_back())
@@ -160,7 +163,7 @@ class Driver:
             if record.cut_short is not None:
                 self._interruption.end(record.cut_short)  # the job is over, whether or not anybody told the driver
             self._running.remove(attempt)
-            self._made.append(Made(attempt.slot, fate))
+            self._made.append(Made(attempt.slot, fate, outcome.cause))
             seconds = (record.ended_at or record.started_at) - record.started_at
             self._learn(attempt, outcome, fate, seconds)
             self._note(
@@ -179,8 +182,15 @@ class Driver:
         running = [attempt.slot for attempt in self._running]
         held: set[int] = set()
         if self._search is not None:
-            held = self._search.held(open_slots(self._batch, self._made, self._dropped), busy=bool(running))
-        slots = startable(self._batch, self._made, running, self._dropped, self._deferred | held)
+            held = self._search.held(self._open(), busy=bool(running))
+        slots = startable(
+            self._batch,
+            self._made,
+            running,
+            self._dropped,
+            self._deferred | held,
+            search=self._search is not None,
+        )
         started = False
         for slot in slots:
             if not self._fits(self._batch.trials[slot].time_limit_seconds):

@@ -62,7 +62,7 @@ class DriverState:
     open_trials: list[str] = field(default_factory=list)
     """Trials that have not had their last attempt here; running ones included."""
     held_back: list[str] = field(default_factory=list)
-    """Trials that were not started, since the control before them never began."""
+    """Trials that were not started, since the control before them and another trial behind it never began."""
     error: str | None = None
     job: dict[str, Any] | None = None
     """The Slurm job that the driver runs in."""

@@ -14,8 +14,9 @@ BAD_NODE_CAUSES = frozenset({Cause.NODE_FAILURE, Cause.HARDWARE, Cause.SHARED_GP
 
 
 SHARED_CAUSES = frozenset({Cause.IMPORT_ERROR, Cause.REVISION_MISMATCH, Cause.INVALID_CONFIG, Cause.LAUNCH, Cause.DATA})
-"""Causes that lie with what a control shares with the trials behind it, where it ends of them before its first forward:
-software, image, model, layout and data. Memory is none of them: recompute may help where a control did not fit."""
+"""Causes that may lie with what a control shares with the trials behind it, where it ends of them before its first
+forward: software, image, model, layout and data. Memory is none of them: recompute may help where a control did not
+fit."""
 
 
 class Fate(str, Enum):
@@ -25,7 +26,7 @@ class Fate(str, Enum):
     KEPT = "kept"
     """It has a result, or needs the user: not repeated here."""
     NEVER_BEGAN = "never-began"
-    """As `KEPT`, of a shared cause before the first forward: what stands behind such a control would end likewise."""
+    """As `KEPT`, of a cause before the first forward that others may share."""
     RETRY = "retry"
     CUT_SHORT = "cut-short"
     """It ended with its job, not by itself: it counts as never made."""
@@ -38,6 +39,7 @@ class Made:
     slot: int
     """Position in the batch's list of trials."""
     fate: Fate
+    cause: Cause = Cause.UNKNOWN
 
 
 def fate_of(cause: Cause, label: str | None, *, cut_short: bool, stage: Stage | None = None) -> Fate:
@@ -51,25 +53,43 @@ def fate_of(cause: Cause, label: str | None, *, cut_short: bool, stage: Stage | 
     return Fate.NEVER_BEGAN if cause in SHARED_CAUSES and stage in SETUP_STAGES else Fate.KEPT
 
 
-def open_slots(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset()) -> list[int]:
+def open_slots(
+    batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset(), *, search: bool = False
+) -> list[int]:
     """Positions that still need an attempt, in the order to start them; running ones included.
 
-    `dropped` are trials that were cancelled. A closing control is open only where its opening one passed, and nothing
-    is open behind an opening one that never began.
+    `dropped` are trials that were cancelled. A closing control is open only where its opening one passed, and what is
+    `held_back` is not, but in a search, which has rules of its own for what to try next.
     """
-    without = set(held_back(batch, made, dropped))
+    without = set() if search else set(held_back(batch, made, dropped))
     return [slot for slot in range(len(batch.trials)) if slot not in without and _is_open(batch, made, slot, dropped)]
 
 
 def held_back(batch: Batch, made: Sequence[Made], dropped: frozenset[str] = frozenset()) -> list[int]:
-    """Positions that would be open, had the control before them begun: to run them would only cost their time."""
-    found, stopped = [], False
+    """Positions that would be open, had a control and a trial behind it begun: to run them would only cost their time.
+
+    One failure is not enough. A control comes first, and so meets what only the first one meets (a cold cache, a
+    service that does not answer); and it may be refused where a candidate is not.
+    """
+    found: list[int] = []
+    for slots in _groups(batch):
+        control, *behind = slots
+        causes = {one.cause for one in made if one.slot == control and one.fate is Fate.NEVER_BEGAN}
+        after = [one for one in made if one.slot in behind]
+        alike = any(one.fate is Fate.NEVER_BEGAN and one.cause in causes for one in after)
+        if alike and not any(one.fate in (Fate.PASSED, Fate.KEPT) for one in made if one.slot in slots):
+            found += [slot for slot in behind if _is_open(batch, made, slot, dropped)]
+    return found
+
+
+def _groups(batch: Batch) -> list[list[int]]:
+    """An opening control with the trials behind it, for each of the batch's controls."""
+    found: list[list[int]] = []
     for slot, trial in enumerate(batch.trials):
         if trial.role == ROLE_CONTROL_FIRST:
-            fates = {attempt.fate for attempt in made if attempt.slot == slot}
-            stopped = Fate.NEVER_BEGAN in fates and Fate.PASSED not in fates
-        elif stopped and trial.role == _ORDINARY and _is_open(batch, made, slot, dropped):
-            found.append(slot)
+            found.append([slot])
+        elif trial.role == _ORDINARY and found:
+            found[-1].append(slot)
     return found
 
 
@@ -79,6 +99,8 @@ def startable(
     running: Sequence[int],
     dropped: frozenset[str],
     deferred: Collection[int] = frozenset(),
+    *,
+    search: bool = False,
 ) -> list[int]:
     """The positions to start now: as many as may run side by side, first ones first; not those left to another job.
 
@@ -86,7 +108,7 @@ def startable(
     rest of the batch before it has ended.
     """
     chosen: list[int] = []
-    for slot in open_slots(batch, made, dropped):
+    for slot in open_slots(batch, made, dropped, search=search):
         busy = [*running, *chosen]
         if len(busy) >= max(1, batch.parallel_trials):
             break

@@ -32,7 +32,7 @@ def remaining(
     batch: Batch, state: DriverState, events: Sequence[Event], now: float, *, earlier: Sequence[float] = ()
 ) -> Remaining:
     """`events` are the batch's own; `earlier` are seconds of the study's other runs, where none of it ended."""
-    runs = max(0, state.total - state.done)
+    runs = max(0, state.total - state.done - len(state.held_back))
     own = [event.seconds for event in events if event.event == ENDED and event.seconds is not None]
     took = own or list(earlier)
     if not took:

@@ -121,16 +121,18 @@ def test_one_failing_trial_does_not_stop_the_others(results: Path) -> None:
     assert not Path(spec.beacon_dir).exists(), "the node-local folder is removed"
 
 
-def test_nothing_is_started_behind_a_control_that_never_began(results: Path) -> None:
+def test_no_more_is_started_where_a_control_and_a_trial_never_began(results: Path) -> None:
     message = "ModuleNotFoundError: No module named 'transformer_engine'"
-    control = replace(trial("control", stage="model_build", what="raise", message=message), role=ROLE_CONTROL_FIRST)
-    batch_dir = run(results, control, trial("behind"), trial("last"))
-    assert [one.label for one in outcomes(results, "control")] == ["failed:import_error"]
-    assert not attempt_dirs(results, "behind".ljust(20, "0"))
+    fails = {"stage": "model_build", "what": "raise", "message": message}
+    control = replace(trial("control", **fails), role=ROLE_CONTROL_FIRST)
+    batch_dir = run(results, control, trial("behind", **fails), trial("third"), trial("last"))
+    for name in ("control", "behind"):
+        assert [one.label for one in outcomes(results, name)] == ["failed:import_error"]
+    assert not attempt_dirs(results, "third".ljust(20, "0"))
     state = read_driver_state(batch_dir)
     assert state is not None
-    assert (state.state, state.done, state.open_trials) == ("finished", 1, [])
-    assert state.held_back == ["behind".ljust(20, "0"), "last".ljust(20, "0")]
+    assert (state.state, state.done, state.open_trials) == ("finished", 2, [])
+    assert state.held_back == ["third".ljust(20, "0"), "last".ljust(20, "0")]
 
 
 @pytest.mark.parametrize("stage", [Stage.FORWARD, Stage.BACKWARD, Stage.OPTIMIZER_STEP])

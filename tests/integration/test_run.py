@@ -151,13 +151,14 @@ def test_a_command_says_what_it_did_not_start_behind_a_broken_control_and_runs_i
     broken.mkdir(parents=True)
     (broken.parent / "__init__.py").touch()
     (broken / "__init__.py").write_text('raise ImportError("no megatron here")')
-    asked = ["-m", "recompute_modules=[],[core_attn]", *SMALL, WINDOW]
+    asked = ["-m", "recompute_modules=[],[core_attn],[mla_up_proj]", *SMALL, WINDOW]
     asked.append(f"trainer.environment={{PYTHONPATH: {here / 'shadow'}}}")
     status, _, err = run(here, *asked)
     assert status == 1
-    assert "not started: [core_attn]. The control before them failed before its first forward" in err
-    assert trials(here) == {"[]": ("ended", "failed:import_error"), "[core_attn]": ("planned", None)}
+    assert "not started: [mla_up_proj]. The control and a trial behind it failed in the same way" in err
+    failed = ("ended", "failed:import_error")
+    assert trials(here) == {"[]": failed, "[core_attn]": failed, "[mla_up_proj]": ("planned", None)}
     shutil.rmtree(broken.parent)
     status, _, err = run(here, *asked)
     assert status == 0, err
-    assert trials(here)["[core_attn]"] == ("ended", "pass")
+    assert trials(here)["[mla_up_proj]"] == ("ended", "pass")

@@ -47,18 +47,38 @@ def test_no_closing_control_behind_one_that_failed() -> None:
     assert open_slots(PLAIN, [Made(0, Fate.KEPT), Made(1, Fate.PASSED), Made(2, Fate.PASSED)], NONE) == []
 
 
-def test_nothing_runs_behind_a_control_that_never_began() -> None:
-    assert open_slots(PLAIN, [Made(0, Fate.NEVER_BEGAN)], NONE) == []
-    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN)]) == [1, 2]
-    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN)], frozenset({"t1"})) == [2]
-    assert held_back(PLAIN, [Made(0, Fate.NEVER_BEGAN), Made(0, Fate.PASSED)]) == []
+MISSING = Cause.IMPORT_ERROR
+
+
+def never(slot: int, cause: Cause = MISSING) -> Made:
+    return Made(slot, Fate.NEVER_BEGAN, cause)
+
+
+def test_nothing_more_runs_where_a_control_and_a_trial_never_began() -> None:
+    assert open_slots(PLAIN, [never(0)], NONE) == [1, 2]
+    assert open_slots(PLAIN, [never(0), never(1)], NONE) == []
+    assert held_back(PLAIN, [never(0), never(1)]) == [2]
+    assert held_back(PLAIN, [never(0), never(1)], frozenset({"t2"})) == []
+
+
+def test_one_that_failed_otherwise_or_got_further_holds_nothing_back() -> None:
+    assert open_slots(PLAIN, [never(0), never(1, Cause.INVALID_CONFIG)], NONE) == [2]
+    assert open_slots(PLAIN, [never(0), Made(1, Fate.PASSED)], NONE) == [2]
+    assert open_slots(PLAIN, [never(0), never(1), Made(0, Fate.PASSED)], NONE) == [2, 3]
+    assert open_slots(PLAIN, [Made(0, Fate.KEPT, MISSING), never(1)], NONE) == [2]
+    assert open_slots(batch(ROLE_TRIAL, ROLE_TRIAL, ROLE_TRIAL), [never(0), never(1)], NONE) == [2]
+
+
+def test_a_search_goes_by_its_own_rules() -> None:
+    assert open_slots(PLAIN, [never(0), never(1)], NONE, search=True) == [2]
+    assert startable(PLAIN, [never(0), never(1)], [], NONE, search=True) == [2]
 
 
 def test_a_control_holds_back_only_what_is_behind_it() -> None:
-    two = batch(ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_CONTROL_FIRST, ROLE_TRIAL)
-    made = [Made(0, Fate.NEVER_BEGAN)]
-    assert open_slots(two, made, NONE) == [2, 3]
-    assert open_slots(two, [*made, Made(2, Fate.PASSED), Made(3, Fate.NEVER_BEGAN)], NONE) == []
+    two = batch(ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_TRIAL, ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_TRIAL)
+    made = [never(0), never(1)]
+    assert open_slots(two, made, NONE) == [3, 4, 5]
+    assert open_slots(two, [*made, Made(3, Fate.PASSED), never(4)], NONE) == [5]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +92,7 @@ def test_a_control_holds_back_only_what_is_behind_it() -> None:
         (Cause.COMMUNICATION, Stage.DISTRIBUTED_INIT, Fate.RETRY),
     ],
 )
-def test_only_what_all_trials_share_holds_them_back(cause: Cause, stage: Stage, fate: Fate) -> None:
+def test_only_what_trials_may_share_is_a_start_that_failed(cause: Cause, stage: Stage, fate: Fate) -> None:
     assert fate_of(cause, f"failed:{cause}", cut_short=False, stage=stage) is fate
 
 
