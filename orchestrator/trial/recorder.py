@@ -245,9 +245,11 @@ class Recorder:
 
     def use(self, meter: Meter) -> None:
         """Measure with `meter` from now on: a trainer has one only once its device is there."""
-        self._close_window(_now())
+        started = _now()
+        self._close_window(started)
         self.meter = meter
         meter.reset()
+        self._arrive(started)
 
     def rest_in(self, stage: Stage) -> None:
         """The stage outside of all others: `teardown`, once training is over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import itertools
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import astuple
@@ -240,6 +241,35 @@ def test_a_meter_that_comes_later_counts_from_then_on(tmp_path: Path) -> None:
     with bench.recorder.stage(Stage.MODEL_BUILD):
         other.hold(7)
     assert bench.totals()[Stage.MODEL_BUILD].peak_allocated == 77
+
+
+@given(st.lists(st.sampled_from(["use", "enter", "leave", "begin", "end", "rest"]), max_size=14))
+def test_every_second_is_credited_once(words: list[str]) -> None:
+    """Whatever ends a window, a change of the meter too: what the stages took adds up to what went by."""
+    clock, passed, depth, iteration = Clock(), 0.0, 0, 0
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_now", clock)
+        bench = Bench(Path(folder), iterations=20)
+        recorder = bench.recorder
+        for word in [*words, "rest"]:
+            clock.now += 1.0
+            passed += 1.0
+            if word == "use":
+                recorder.use(Holding())
+            elif word == "enter":
+                recorder.enter(Stage.FORWARD)
+                depth += 1
+            elif word == "leave" and depth:
+                recorder.leave()
+                depth -= 1
+            elif word == "begin" and not depth:
+                iteration += 1
+                recorder.begin_iteration(iteration)
+            elif word == "end" and iteration and not depth:
+                recorder.end_iteration(1000.0)
+            elif word == "rest":
+                recorder.rest_in(Stage.TEARDOWN)
+        assert sum(one.seconds for one in bench.totals().values()) == passed
 
 
 def test_a_wrapped_function_keeps_its_name_and_signature(bench: Bench) -> None:
