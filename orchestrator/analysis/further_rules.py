@@ -146,12 +146,13 @@ def _numerics(subject: Subject) -> Seen | None:
         return None
     controls = [row.losses for row in control.runs if row.passed]
     own = own_drift(controls)
-    if own is not None and difference <= own:
-        return None
     drifts = [loss_drift(row.losses, losses) for row in subject.line.runs if row.passed for losses in controls]
     drift = max((one for one in drifts if one is not None), key=lambda one: one.largest, default=None)
-    begins = drift.first_past(LOSS_TOLERANCE) if drift is not None else None
-    beside = "" if own is None else f"; those of two runs of the control by {own:.1e}"
+    beyond = drift.beyond(own) if drift is not None else None
+    begins = beyond.first_past(LOSS_TOLERANCE) if beyond is not None else None
+    if drift is not None and begins is None:
+        return None
+    beside = "" if own is None else f"; those of two runs of the control by up to {own.largest:.1e}"
     since = "" if begins is None else f", past {LOSS_TOLERANCE:g} from iteration {begins} on"
     symptom = f"losses differ from the control's by up to {difference:.1e} (relative){since}{beside}"
     if drift is not None and drift.grew:
@@ -181,10 +182,12 @@ def _garbage(subject: Subject) -> Seen | None:
     if not subject.line.is_control or not step or not taken or taken < GARBAGE_SHARE * step:
         return None
     train = (subject.row.effective or {}).get("train")
-    every = train.get("manual_gc_interval") if isinstance(train, dict) and train.get("manual_gc") else None
+    manual = isinstance(train, dict) and bool(train.get("manual_gc"))
+    every = train.get("manual_gc_interval") if isinstance(train, dict) and manual else None
     symptom = f"garbage collection takes {taken:.0f} ms of a step of {step:.0f} ms, or {taken / step:.1%}"
     if not every:
-        return Seen(symptom, "Python collects whenever it has made enough objects", (Step(_SELDOM, subject.show),))
+        cause = "something asks for it" if manual else "Python collects whenever it has made enough objects"
+        return Seen(symptom, cause, (Step(_SELDOM, subject.show),))
     return Seen(
         symptom,
         f"train.manual_gc_interval={every}: the loop collects after every {every} steps, whatever is recomputed",

@@ -26,12 +26,17 @@ class LossDrift:
         """The first iteration that differs by more; None where none does."""
         return next((number for number in sorted(self.by_iteration) if self.by_iteration[number] > tolerance), None)
 
+    def beyond(self, own: LossDrift | None) -> LossDrift | None:
+        """The iterations that differ by more than `own` has there; None where none does."""
+        usual = {} if own is None else own.by_iteration
+        found = {number: apart for number, apart in self.by_iteration.items() if apart > usual.get(number, 0.0)}
+        return LossDrift(found) if found else None
+
     @property
     def grew(self) -> bool:
-        """Whether the first two iterations agree to rounding, so that the forward does. The second says little of the
-        first gradients where the learning rate warms up from nothing."""
-        first = sorted(self.by_iteration)[:2]
-        return len(first) == 2 and all(self.by_iteration[number] <= ROUNDING for number in first)
+        """Whether iterations 1 and 2 agree to rounding, so that the forward does. The second says little of the first
+        gradients where the learning rate warms up from nothing."""
+        return all(self.by_iteration.get(number, 1.0) <= ROUNDING for number in (1, 2))
 
 
 def loss_drift(losses: Mapping[int, float], others: Mapping[int, float]) -> LossDrift | None:
@@ -41,7 +46,11 @@ def loss_drift(losses: Mapping[int, float], others: Mapping[int, float]) -> Loss
     return LossDrift(found) if found else None
 
 
-def own_drift(runs: Iterable[Mapping[int, float]]) -> float | None:
-    """The most that runs of one setting differ among themselves; None of fewer than two."""
-    pairs = [loss_drift(one, other) for one, other in combinations(list(runs), 2)]
-    return max((pair.largest for pair in pairs if pair is not None), default=None)
+def own_drift(runs: Iterable[Mapping[int, float]]) -> LossDrift | None:
+    """The most that runs of one setting differ among themselves at each iteration; None of fewer than two."""
+    found: dict[int, float] = {}
+    for one, other in combinations(list(runs), 2):
+        pair = loss_drift(one, other)
+        for number, apart in (pair.by_iteration if pair is not None else {}).items():
+            found[number] = max(apart, found.get(number, 0.0))
+    return LossDrift(found) if found else None

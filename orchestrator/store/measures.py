@@ -42,6 +42,10 @@ class StageSizes:
         return cls(counts, stages, allocated, reserved)
 
 
+_ABSURD = 1e12
+"""Milliseconds (thirty years) or TFLOP/s. A damaged record may say anything."""
+
+
 @dataclass(frozen=True)
 class Peak:
     """The largest of something: bytes, and where."""
@@ -130,7 +134,9 @@ def attempt_figures(
         iteration.tflops_per_gpu
         for record in ranks.values()
         for iteration in record.iterations
-        if iteration.tflops_per_gpu is not None and window[0] <= iteration.number <= window[1]
+        if iteration.tflops_per_gpu is not None
+        and 0 <= iteration.tflops_per_gpu < _ABSURD
+        and window[0] <= iteration.number <= window[1]
     ]
     losses = next((found for rank in sorted(ranks) if (found := _losses(ranks[rank]))), [])
     finite = [loss for _, loss in losses if isinstance(loss, float)]
@@ -139,7 +145,8 @@ def attempt_figures(
         reserved=_over_ranks(by_stage, 2),
         stage_peaks=by_stage,
         step_ms=statistics.fmean(steps) if steps else None,
-        step_ms_scatter=statistics.stdev(quiet) if len(quiet) > 1 else None,
+        # The smaller: ranks that wait for another anyhow may collect then, and their step is no longer for it.
+        step_ms_scatter=min(map(statistics.stdev, (steps, quiet))) if len(steps) > 1 else None,
         step_gc_ms=statistics.fmean(garbage) if garbage else None,
         step_count=len(steps) or None,
         tflops_per_gpu=statistics.fmean(tflops) if tflops else None,
@@ -181,10 +188,10 @@ def _window_steps(records: Iterable[RankRecord], window: tuple[int, int]) -> tup
         total += 1
         for iteration in record.iterations:
             number, taken = iteration.number, iteration.gc_milliseconds
-            if window[0] <= number <= window[1] and math.isfinite(iteration.milliseconds):
+            if window[0] <= number <= window[1] and 0 <= iteration.milliseconds < _ABSURD:
                 slowest[number] = max(slowest.get(number, 0.0), iteration.milliseconds)
                 counts[number] = counts.get(number, 0) + 1
-                if taken is None or not math.isfinite(taken):
+                if taken is None or not 0 <= taken <= iteration.milliseconds:
                     known = False
                 else:
                     garbage[number] = max(garbage.get(number, 0.0), taken)

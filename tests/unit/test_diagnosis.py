@@ -236,7 +236,17 @@ def test_losses_no_farther_from_the_control_than_its_runs_from_each_other_are_le
     controls = [model([]), model([], trial="last", role="control-last", losses={1: 4.0, 20: 3.01})]
     assert not of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.005})])
     (finding,) = of("losses-differ", [*controls, model(["moe"], losses={1: 4.0, 20: 3.1})])
-    assert "those of two runs of the control by 3.3e-03" in finding.symptom
+    assert "those of two runs of the control by up to 3.3e-03" in finding.symptom
+
+
+def test_losses_that_part_where_the_controls_agree_are_named_though_those_part_later():
+    controls = [
+        model([], losses={1: 4.0, 2: 3.9, 20: 3.0}),
+        model([], trial="last", role="control-last", losses={1: 4.0, 2: 3.9, 20: 3.01}),
+    ]
+    (finding,) = of("losses-differ", [*controls, model(["moe"], losses={1: 4.012, 2: 3.9117, 20: 3.0})])
+    assert "past 0.001 from iteration 1 on" in finding.symptom
+    assert "dropout" in finding.cause
 
 
 def test_a_loop_that_collects_garbage_often_is_told_what_it_costs():

@@ -93,6 +93,29 @@ def test_garbage_collection_is_said_and_does_not_count_as_scatter() -> None:
     assert figures.step_ms_scatter == pytest.approx(178.7, abs=0.1)
 
 
+def test_collections_that_nobody_waited_for_are_no_scatter() -> None:
+    """Rank 1 collects in every second step, while it waits for rank 0 anyhow."""
+    steps = [IterationRecord(number, 100.0, gc_milliseconds=0.0) for number in (1, 2, 3, 4)]
+    others = [replace(one, gc_milliseconds=40.0 * (one.number % 2)) for one in steps]
+    ranks = {
+        number: replace(recorded.rank_record("t", number), iterations=rows)
+        for number, rows in enumerate([steps, others])
+    }
+    assert attempt_figures(ranks, {}, (1, 4)).step_ms_scatter == 0.0
+
+
+@pytest.mark.parametrize("taken", [-1.0, 1e9, 1.7e308, float("nan"), float("inf")])
+def test_garbage_collection_that_cannot_be_is_not_known(taken: float) -> None:
+    rows = [IterationRecord(number, 100.0 + number, gc_milliseconds=taken) for number in (1, 2)]
+    figures = attempt_figures({0: replace(recorded.rank_record("t", 0), iterations=rows)}, {}, (1, 2))
+    assert (figures.step_ms, figures.step_gc_ms) == (101.5, None)
+
+
+def test_a_step_of_thirty_years_is_none() -> None:
+    rows = [IterationRecord(number, 1.7e308) for number in (1, 2)]
+    assert attempt_figures({0: replace(recorded.rank_record("t", 0), iterations=rows)}, {}, (1, 2)).step_ms is None
+
+
 def test_unfinished_window_has_no_step_time() -> None:
     whole = recorded.rank_record("t", 0)
     short = replace(recorded.rank_record("t", 1), iterations=whole.iterations[:3])

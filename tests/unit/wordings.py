@@ -944,6 +944,21 @@ LINES = (
     (Cause.IMPORT_ERROR, "AssertionError: flash-linear-attention is not installed. Please run `pip install fla-core`"),
     (Cause.IMPORT_ERROR, "RuntimeError: Please update Transformer Engine, version 2.3 or newer is wanted"),
     (
+        Cause.IMPORT_ERROR,
+        "RuntimeError: Please update the TransformerEngine to version>=1.7.0 and use TEGroupedMLP.",
+    ),
+    (Cause.IMPORT_ERROR, "[rank3]: ValueError: Please downgrade to transformers<5, or wait for the next release"),
+    (
+        Cause.CRASH,
+        "[modelopt] Error: bitsandbytes is not installed. Please install it for NF4\n"
+        "Fatal Python error: Segmentation fault",
+    ),
+    (
+        Cause.COMMUNICATION,
+        "NCCL WARN Error: please upgrade rdma-core to version 45 or newer\n"
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2, unhandled system error",
+    ),
+    (
         Cause.LAUNCH,
         "RuntimeError: The NVIDIA driver on your system is too old (found version 11040). Please update it.",
     ),

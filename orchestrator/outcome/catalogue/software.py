@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.outcome.rule import Rule
+from orchestrator.outcome.rule import Rule, Weight
 from orchestrator.vocabulary import Cause, Stage
 
 SOFTWARE_RULES = (
@@ -37,12 +37,15 @@ SOFTWARE_RULES = (
     Rule(
         "software.version",
         Cause.IMPORT_ERROR,
-        ("upgrade", "newer", "NoCountersError: ", "is not installed"),
-        r"Error: .*(?:(?i:\bplease (?:upgrade|update|downgrade)\b)|\bupgrade [\w. -]+ to (?:>= ?|version )?v?\d+\.|"
+        ("pgrade", "pdate", "owngrade", "newer", "NoCountersError: ", "not installed"),
+        # Only the headline of an exception, and only for want of another cause: tools ask for updates all the time.
+        r"^(?:\[rank ?\d+\]:\s*|\d+:\s*)?(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): .*"
+        r"(?:(?i:\bplease (?:upgrade|update|downgrade)\b)|\bupgrade [\w. -]+ to (?:>= ?|version )?v?\d+\.|"
         r"\b(?:is|are) not installed\b[.,;:]? *(?i:please|run|install|use)|"
         r"\bversion v?\d[\w.]* or newer\b)|\bmeter\.NoCountersError: ",
         "RuntimeError: Triton >= 3.4.0 and < 3.7.1 on Hopper GPUs produces incorrect results. Please upgrade Triton to "
         ">= 3.7.1",
+        weight=Weight.VAGUE,
     ),
     Rule(
         "software.arguments",
