@@ -38,6 +38,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _show(given: argparse.Namespace, answering: Answering) -> int:
+    from orchestrator.analysis.held import held_back
     from orchestrator.analysis.searched import left_out, searches
     from orchestrator.report.hours import hours_lines
     from orchestrator.report.search import decision_lines
@@ -65,6 +66,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
         now = time.time()
         hours = study_hours(connection, now, name)
         decided = searches(connection, [one.name for one in found])
+        held = held_back(connection, {one.trial for one in coming})
     without = left_out(decided)
     idle = {(one.study, one.trial) for one in coming if one.state == PLANNED and one.name in without.get(one.study, ())}
     coming = [one for one in coming if (one.study, one.trial) not in idle]
@@ -83,7 +85,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
                     "running": [{**asdict(one), "at": asdict(whereabouts(one, now))} for one in going],
                     "gpu_hours": [asdict(one) for one in hours],
                     "decisions": {study: [asdict(one) for one in made] for study, made in decided.items()},
-                    "waiting": [asdict(one) for one in coming],
+                    "waiting": [{**asdict(one), "held_back": one.trial in held} for one in coming],
                     "trials": [asdict(one) for one in lines],
                     "problems": [asdict(one) for one in problems],
                     "notes": answering.notes,
@@ -99,7 +101,7 @@ def _show(given: argparse.Namespace, answering: Answering) -> int:
     if lines:
         print()
         print_table(trials_table(lines), sys.stdout)
-    for line in [*running_lines(going, now), *waiting_lines(coming), *hours_lines(hours)]:
+    for line in [*running_lines(going, now), *waiting_lines(coming, held), *hours_lines(hours)]:
         print(line)
     for study, made in decided.items():
         for line in decision_lines(study, made if name else made[-1:], named=name is not None):

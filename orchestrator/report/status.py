@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from orchestrator.vocabulary import PASS
 from orchestrator.vocabulary.units import format_bytes
 
 _WAITING_SHOWN = 8
+HELD = "held back"
+_WHY_HELD = "as a control and a trial before failed alike before their first forward (`diagnose` says why)"
 _PROBLEMS_SHOWN = 10
 _ID_SHOWN = 12
 
@@ -102,10 +104,11 @@ def running_lines(trials: Sequence[RunningTrial], now: float) -> list[str]:
     return lines
 
 
-def waiting_lines(trials: Sequence[WaitingTrial]) -> list[str]:
-    """The trials that come, the first few by name."""
+def waiting_lines(trials: Sequence[WaitingTrial], held: Collection[str] = frozenset()) -> list[str]:
+    """The trials that come, the first few by name; apart, those that a driver held back."""
     lines = []
     for state, one, several in (
+        (HELD, f"was not started, {_WHY_HELD}", f"were not started, {_WHY_HELD}"),
         (PENDING, "waits in a job", "wait in a job"),
         (
             UNFINISHED,
@@ -114,7 +117,7 @@ def waiting_lines(trials: Sequence[WaitingTrial]) -> list[str]:
         ),
         (PLANNED, "is in no job: the same command runs it", "are in no job: the same command runs them"),
     ):
-        names = [plain(trial.name) for trial in trials if trial.state == state]
+        names = [plain(trial.name) for trial in trials if (HELD if trial.trial in held else trial.state) == state]
         if names:
             meaning = one if len(names) == 1 else several
             more = f" and {len(names) - _WAITING_SHOWN} more" if len(names) > _WAITING_SHOWN else ""

@@ -148,6 +148,20 @@ def batch_folders(connection: Connection, names: Collection[str]) -> dict[str, l
     return found
 
 
+def newest_batches(connection: Connection, trials: Collection[str]) -> dict[str, set[str]]:
+    """The folders of the newest batches that these trials are in, each with those of them that it has."""
+    query = "SELECT bt.trial_id AS trial, b.folder AS folder FROM batch_trials bt JOIN batches b ON b.id = bt.batch_id"
+    wanted, newest = set(trials), {}
+    if wanted:
+        for row in connection.execute(text(f"{query} ORDER BY b.created_at, b.id")):
+            if row.trial in wanted:
+                newest[row.trial] = row.folder
+    found: dict[str, set[str]] = {}
+    for trial, folder in newest.items():
+        found.setdefault(folder, set()).add(trial)
+    return found
+
+
 def running(connection: Connection, study: str | None = None) -> list[RunningTrial]:
     """The attempts that run, the oldest first; also controls of trials that have their result."""
     query = """
