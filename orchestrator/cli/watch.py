@@ -91,6 +91,8 @@ class _Seen:
 
     studies: list[Any]
     waiting: list[Any]
+    held: set[str]
+    """Trials that wait for nothing: their driver holds them back."""
     drivers: list[DriverState]
     left: dict[str, Remaining]
     hours: list[Any]
@@ -110,6 +112,7 @@ def _look(given: argparse.Namespace) -> tuple[list[str], bool]:
         seen.drivers,
         seen.waiting,
         time.time(),
+        held=seen.held,
         left=seen.left,
         hours=seen.hours,
         allowed=seen.allowed,
@@ -128,7 +131,7 @@ def _as_json(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "studies": [asdict(one) for one in seen.studies],
         "running": [{key: value for key, value in one.items() if key != "beacon_dir"} for one in running],
-        "waiting": [asdict(one) for one in seen.waiting],
+        "waiting": [{**asdict(one), "held_back": one.trial in seen.held} for one in seen.waiting],
         "live": [driver.batch for driver in seen.drivers],
         "left": [asdict(one) for one in seen.left.values()],
         "gpu_hours": [asdict(one) for one in seen.hours],
@@ -143,6 +146,7 @@ def _see(given: argparse.Namespace) -> _Seen:
 
 
 def _seen(given: argparse.Namespace) -> _Seen:
+    from orchestrator.analysis.held import held_back
     from orchestrator.store.hours import study_hours
     from orchestrator.store.overview import study_settings
 
@@ -152,11 +156,12 @@ def _seen(given: argparse.Namespace) -> _Seen:
         name, studies, waiting = _overview(answering, given.study)
         batches = [one for one in live(answering) if name in (None, one.batch.study)]
         with answering.store.reading() as connection:
+            held = held_back(connection, {one.trial for one in waiting})
             left = {one.batch.batch: _left(one, connection) for one in batches}
             hours = study_hours(connection, time.time(), name)
             limits = {study: found.get("gpu_hours") for study, found in study_settings(connection, name).items()}
         allowed = {study: float(limit) for study, limit in limits.items() if limit is not None}
-        return _Seen(studies, waiting, [_state(one) for one in batches], left, hours, allowed, coming)
+        return _Seen(studies, waiting, held, [_state(one) for one in batches], left, hours, allowed, coming)
 
 
 def _left(one: Live, connection: Connection) -> Remaining:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.dispatch.attempt import slowest_rank
@@ -21,13 +21,15 @@ def watch_lines(
     waiting: Sequence[WaitingTrial],
     now: float,
     *,
+    held: Collection[str] = frozenset(),
     left: Mapping[str, Remaining] | None = None,
     hours: Sequence[StudyHours] = (),
     allowed: Mapping[str, float] | None = None,
 ) -> list[str]:
     """The screen's lines: studies by outcome, each live batch with what it runs and has left, and what waits.
 
-    `left` goes by batch, `allowed` (the GPU-hours that a study may take) by study.
+    `held` are those of `waiting` that a driver holds back; `left` goes by batch, `allowed` (the GPU-hours that a study
+    may take) by study.
     """
     lines = plain_lines(studies_table(studies)) if studies else ["No study has been run here yet."]
     for driver in drivers:
@@ -35,7 +37,7 @@ def watch_lines(
         lines += [f"  {_trial_line(current, now)}" for current in driver.current]
         known = (left or {}).get(driver.batch)
         lines += [f"  {left_text(known)}"] if known is not None else []
-    return [*lines, *waiting_lines(waiting), *_hours_lines(hours, list((left or {}).values()), allowed or {})]
+    return [*lines, *waiting_lines(waiting, held), *_hours_lines(hours, list((left or {}).values()), allowed or {})]
 
 
 def place(current: CurrentTrial) -> tuple[str | None, int]:

@@ -15,7 +15,7 @@ from orchestrator.records.beacon import BeaconWriter
 from orchestrator.report.remaining import duration, left_text, remaining
 from orchestrator.report.watch import watch_lines
 from orchestrator.store.hours import StudyHours
-from orchestrator.store.overview import StudyProgress
+from orchestrator.store.overview import StudyProgress, WaitingTrial
 from orchestrator.vocabulary import Stage
 
 NOW = 10_000.0
@@ -45,6 +45,15 @@ def test_what_is_left_is_reckoned_at_the_mean_of_what_has_ended():
     assert (left.runs, left.seconds) == (2, 300.0)
     assert left.gpu_hours == pytest.approx(300.0 * 8 / 3600)
     assert left_text(left) == "about 5 min and 0.67 GPU-hours left"
+
+
+def test_what_a_driver_holds_back_is_not_left():
+    held = replace(state(2), held_back=["t3"])
+    assert remaining(batch(), held, [ended(100.0)], NOW).runs == 1
+    waits = WaitingTrial("s", "[moe]", "t3", "pending")
+    lines = watch_lines([], [held], [waits], NOW, held={"t3"})
+    assert any(line.startswith("held back  1 was not started") and line.endswith(": [moe]") for line in lines)
+    assert not any(line.startswith("pending") for line in lines)
 
 
 def test_a_run_that_goes_on_counts_with_what_it_has_left_and_never_below_nothing():
