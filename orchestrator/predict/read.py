@@ -36,7 +36,8 @@ _OPTIMIZER = (
 )
 
 FP8_MEASURED = (
-    "in FP8 one dense model on one H200 was measured, with current scaling (every stage within 0.05%); other scalings, "
+    "in FP8 one dense model on one H200 was measured, with current scaling (every stage within 0.05%, "
+    "with terms written after it); other scalings, "
     "experts in FP8, ranks that share weights, and cards that multiply FP8 without transposes were not"
 )
 
