@@ -21,7 +21,8 @@ ROWS = [
     json.loads(line)
     for line in (Path(__file__).parent.parent / "data" / "h200_2gpu_moonlight8L.jsonl").read_text().splitlines()
 ]
-WITHIN = {"tp2": 0.003, "ep2": 0.003, "pp2": 0.004, "pp2_vpp2": 0.007}
+WITHIN = {"tp2": 0.0012, "ep2": 0.0025, "pp2": 0.0037, "pp2_vpp2": 0.0066}
+OPTIMIZER_WITHIN = 0.0024
 """Share of the measured peak. With VPP, some 150 MB of each rank are not explained, the same in every candidate."""
 SAVED_WITHIN = {"tp2": 0.003, "ep2": 0.004, "pp2": 0.005, "pp2_vpp2": 0.02}
 """Error of what a candidate saves of the control's forward peak, as a share of the layout's largest saving."""
@@ -57,7 +58,8 @@ def test_every_layout_and_rank_was_measured() -> None:
 def test_peaks_of_every_stage(row: dict[str, Any], predicted: dict[tuple[str, str, int], RankMemory]) -> None:
     layout = name_of(row)[0]
     for stage, measured, expected in peaks(row, predicted[name_of(row)]):
-        assert expected == pytest.approx(measured, rel=WITHIN[layout]), stage
+        within = OPTIMIZER_WITHIN if stage == "optimizer" else WITHIN[layout]
+        assert expected == pytest.approx(measured, rel=within), stage
 
 
 def test_which_rank_is_the_hottest(predicted: dict[tuple[str, str, int], RankMemory]) -> None:
