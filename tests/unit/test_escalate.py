@@ -130,7 +130,7 @@ def test_an_engine_that_copies_moments_would_not_have_fitted_the_published_peaks
     """The same settings with Transformer Engine 2.11, whose copies were measured on an H200."""
     request = {**moonlight_request(), **selective([])}
     old, new = (predict_memory(read_job(request, None, engine).job).hottest for engine in ("2.11.0", "2.14.0"))
-    assert old.peak > 50 * GB
+    assert old.peak > 49 * GB
     assert new.peak < 36 * GB
     # Experts have an optimizer of their own, which steps by itself: only the larger one's copies are alive at once.
     shards = new.state.main_gradients // 4
