@@ -159,6 +159,10 @@ VARIANTS: dict[str, tuple[tuple[str, ...], str]] = {
     "tied-embeddings": ((*PP2, GROUPED, "model.share_embeddings_and_output_weights=true"), modules(["moe"])),
     "multi-token-prediction": ((*PP2, GROUPED, "model.mtp_num_layers=1"), "recompute=full_uniform"),
     "multi-token-prediction-with-labels": ((*PP2, GROUPED, "model.mtp_num_layers=1"), modules(LABELS)),
+    "multi-token-prediction-on-a-stage-of-its-own": (
+        (*PP2, GROUPED, "model.mtp_num_layers=1", "parallelism.layout=Etttt|mL"),
+        modules(["moe", "mla_up_proj"]),
+    ),
     "dropout": (
         (*PP2, GROUPED, "model.attention_dropout=0.1", "model.hidden_dropout=0.1"),
         modules(["core_attn", "mlp", "moe"]),

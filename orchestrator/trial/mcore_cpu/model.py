@@ -31,7 +31,8 @@ def _chunk(request: Request, config: Any, stage: int | None) -> Any:
     spec.layer_norm = Norm
     prediction = None
     if config.mtp_num_layers:
-        prediction = layer_specs.get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False, vp_stage=stage)
+        like = spec if spec.layer_specs else _layer_of_experts(config)
+        prediction = layer_specs.get_gpt_mtp_block_spec(config, like, use_transformer_engine=False, vp_stage=stage)
     arguments = {}
     if not request.multi_latent_attention:
         arguments["rotary_base"] = request.transformer.get("rotary_base", 10000)
@@ -48,4 +49,16 @@ def _chunk(request: Request, config: Any, stage: int | None) -> Any:
         mtp_block_spec=prediction,
         vp_stage=stage,
         **arguments,
+    )
+
+
+def _layer_of_experts(config: Any) -> Any:
+    """What multi-token prediction repeats on a stage without decoder layers, which has no last one to be like: a layer
+    of experts where the model has them (as Megatron Bridge, models/gpt_provider.py mtp_block_spec)."""
+    return layer_specs.get_gpt_layer_local_spec(
+        num_experts=config.num_moe_experts,
+        moe_grouped_gemm=config.moe_grouped_gemm,
+        qk_layernorm=config.qk_layernorm,
+        multi_latent_attention=config.multi_latent_attention,
+        moe_use_legacy_grouped_gemm=config.moe_use_legacy_grouped_gemm,
     )
