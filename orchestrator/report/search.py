@@ -15,7 +15,9 @@ _SKIPPED_SHOWN = 12
 
 
 def decision_lines(study: str, decided: Sequence[Decided | Decision], *, named: bool = True) -> list[str]:
-    """One line a decision; under the last one, the candidates that it leaves out, or how many where not `named`."""
+    """One line a decision; under the last one, the candidates that it leaves out, or how many where not `named`. Of a
+    study that was searched again, the last search."""
+    decided = _last_search(decided)
     lines = [
         f"search  {plain(study)}  "
         + (f"tries {plain(one.next)}: {plain(one.reason)}" if one.next is not None else f"ends: {plain(one.reason)}")
@@ -24,6 +26,12 @@ def decision_lines(study: str, decided: Sequence[Decided | Decision], *, named: 
     skipped = decided[-1].skipped if decided and decided[-1].next is None else ()
     reasons = {one.name: one.why for one in skipped}
     return lines + (left_out_lines(reasons) if named else left_out_count(study, reasons))
+
+
+def _last_search(decided: Sequence[Decided | Decision]) -> Sequence[Decided | Decision]:
+    """Without what came before an earlier end: a search that a follow-up job goes on with has one end."""
+    ends = [index for index, one in enumerate(decided[:-1]) if one.next is None]
+    return decided[ends[-1] + 1 :] if ends else decided
 
 
 def left_out_count(study: str, reasons: Mapping[str, str]) -> list[str]:

@@ -56,7 +56,8 @@ LEFT JOIN attempts a ON a.trial_id = t.id AND a.decides
 
 _ATTEMPTS = """
 SELECT s.name AS study, a.name AS name, a.trial_id AS trial, a.number AS attempt, a.role AS role,
-    a.batch_id AS batch, a.state AS state, a.label AS label, a.cause AS cause, a.stage AS stage, a.rank AS rank,
+    a.batch_id AS batch, CASE WHEN a.state = 'ended' AND a.label IS NULL THEN 'unfinished' ELSE a.state END AS state,
+    a.label AS label, a.cause AS cause, a.stage AS stage, a.rank AS rank,
     a.iteration AS iteration, a.decides AS decides, a.started_at AS started_at, a.ended_at AS ended_at,
     a.peak_allocated AS peak_allocated, a.peak_reserved AS peak_reserved, a.step_ms AS step_ms,
     a.step_ms_scatter AS step_ms_scatter, a.step_gc_ms AS step_gc_ms,

@@ -101,6 +101,9 @@ def test_a_control_that_fits_ends_the_search(batch: Batch) -> None:
     (count,) = [line for line in decision_lines("demo", [first, last], named=False) if "not tried" in line]
     assert f"{len(last.skipped)} candidate" in count
     assert "`compare demo`" in count
+    assert len(decision_lines("demo", [first, last, first], named=False)) == 1, (
+        "searched again: what came before is past"
+    )
 
 
 def test_without_a_fit_the_next_is_what_should_meet_the_target(batch: Batch) -> None:

@@ -163,6 +163,9 @@ def test_attempt_that_its_job_cut_short_is_unfinished(store: Store, results: Pat
     recorded.write_attempt(results, trial, terminated, record=record)
     collect(store, results)
     assert outcomes(store)[MLP] == ("unfinished", None)
+    with store.reading() as connection:
+        states = connection.execute(text("SELECT state FROM v_attempts WHERE trial = :trial"), {"trial": MLP}).scalars()
+        assert list(states) == ["unfinished"]
 
 
 def test_unreadable_files_are_named_and_hold_up_nothing_else(store: Store, results: Path) -> None:
