@@ -15,6 +15,7 @@ ORIGIN_PUBLISHED = "published"
 ORIGIN_IMPORTED = "imported"
 
 NOT_RUN, RUNNING, CUT_SHORT = "not run yet", "running", "cut short"
+HELD_BACK = "not run yet: held back, as its control and another failed alike at the start"
 """What stands for the outcome of a trial that has none: it may yet get one."""
 
 

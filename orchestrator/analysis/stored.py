@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.foreign import Reading, as_text
-from orchestrator.analysis.rows import CUT_SHORT, NOT_RUN, ORIGIN_PUBLISHED, RUNNING, PeakScope, Row, StagePeak
+from orchestrator.analysis.held import held_back
+from orchestrator.analysis.rows import (
+    CUT_SHORT,
+    HELD_BACK,
+    NOT_RUN,
+    ORIGIN_PUBLISHED,
+    RUNNING,
+    PeakScope,
+    Row,
+    StagePeak,
+)
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 from orchestrator.vocabulary import PASS, REJECTED, Stage
 
@@ -235,7 +245,7 @@ def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: 
 
     from orchestrator.store.models import Trial
 
-    rows = []
+    rows, held = [], held_back(connection, waiting)
     for chunk in _chunks(sorted(waiting)):
         for trial in connection.execute(
             select(Trial.id, Trial.requested, Trial.origin, Trial.repeat, Trial.world_size).where(Trial.id.in_(chunk))
@@ -254,7 +264,7 @@ def _without_attempt(connection: Connection, waiting: Mapping[str, Any], study: 
                     repeat=trial.repeat,
                     world_size=trial.world_size,
                     label=REJECTED if rejected else None,
-                    outcome_text=None if rejected else NOT_RUN,
+                    outcome_text=None if rejected else HELD_BACK if trial.id in held else NOT_RUN,
                     evidence=tuple(as_text(reason) for reason in read.listed(entry.reasons, "reasons")),
                     left_out=tuple(read.notes),
                 )

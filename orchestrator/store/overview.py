@@ -151,6 +151,7 @@ def batch_folders(connection: Connection, names: Collection[str]) -> dict[str, l
 def newest_batches(connection: Connection, trials: Collection[str]) -> dict[str, set[str]]:
     """The folders of the newest batches that these trials are in, each with those of them that it has."""
     query = "SELECT bt.trial_id AS trial, b.folder AS folder FROM batch_trials bt JOIN batches b ON b.id = bt.batch_id"
+    query += " WHERE b.folder <> ''"
     wanted, newest = set(trials), {}
     if wanted:
         for row in connection.execute(text(f"{query} ORDER BY b.created_at, b.id")):

@@ -158,6 +158,7 @@ def test_a_command_says_what_it_did_not_start_behind_a_broken_control_and_runs_i
     assert "not started: [mla_up_proj]. The control and a trial behind it failed in the same way" in err
     failed = ("ended", "failed:import_error")
     assert trials(here) == {"[]": failed, "[core_attn]": failed, "[mla_up_proj]": ("planned", None)}
+    assert "not run yet: held back" in run(here, "compare")[1]
     status, out, _ = run(here, "status")
     assert "held back  1 was not started" in out
     assert "[mla_up_proj]" in out
