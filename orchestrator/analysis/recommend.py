@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orchestrator.analysis.comparison import Comparison, Group, Line
 from orchestrator.analysis.floor import floor_verdict, instead
 from orchestrator.analysis.paste import bridge_overrides, our_overrides, python_lines
-from orchestrator.analysis.rows import ORIGIN_PUBLISHED, RUNNING
+from orchestrator.analysis.rows import ORIGIN_PUBLISHED, RUNNING, Row
 from orchestrator.analysis.too_fast import too_fast
 from orchestrator.select.lever import OPTIMIZER_BOUND, OPTIMIZER_STAGES, Measured, StageUse, Verdict, verdicts
 from orchestrator.select.pick import Loss, Objective, Option, Pick, pick
@@ -140,7 +140,7 @@ def _without_result(group: Group) -> str:
     lines = [line for line in group.lines if line.decided.is_open]
     if not lines:
         return ""
-    names = "; ".join(f"{line.text} ({line.decided.outcome_text or 'no outcome'})" for line in lines)
+    names = "; ".join(f"{line.text} ({_why_open(line.decided)})" for line in lines)
     count = f"{len(lines)} of {len(group.lines)} candidates {'have' if len(lines) > 1 else 'has'} no result"
     again = any(line.decided.outcome_text != RUNNING for line in lines)
     more = "; the same run command takes up what is missing" if again else ""
@@ -208,7 +208,7 @@ def _option(line: Line) -> Option:
         step_ms=line.step_ms,
         rank=peak.rank if peak else None,
         stage=str(peak.stage) if peak and peak.stage else None,
-        open=(line.decided.outcome_text or "no outcome is known") if line.decided.is_open else None,
+        open=_why_open(line.decided) if line.decided.is_open else None,
     )
 
 
@@ -255,3 +255,7 @@ def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mappin
             alike.append(line.text)
             bands.append(max(known))
     return Alike(tuple(alike), max(bands)) if alike else None
+
+
+def _why_open(row: Row) -> str:
+    return "cancelled" if row.label is not None else row.outcome_text or "no outcome is known"

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
-from orchestrator.vocabulary import PASS, Stage
+from orchestrator.vocabulary import PASS, Cause, Stage
 
 ORIGIN_MEASURED = "measured"
 ORIGIN_PUBLISHED = "published"
@@ -111,8 +111,8 @@ class Row:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has no result yet: not run, running, or cut short."""
-        return self.label is None and self.origin != ORIGIN_PUBLISHED
+        """Whether it has no result yet: not run, running, cut short or cancelled."""
+        return self.label in (None, f"failed:{Cause.CANCELLED}") and self.origin != ORIGIN_PUBLISHED
 
     @property
     def is_control_run(self) -> bool:

@@ -16,7 +16,7 @@ def add_parser(subparsers: Any) -> None:
         "cancel",
         help="end a trial, a study or everything that runs or waits",
         description="Ends what runs within seconds and takes what waits from the queue. A trial that ran ends as "
-        "failed:cancelled; the same run command runs it again.",
+        "failed:cancelled, and the same run command runs it again; one that had measured its steady window has passed.",
     )
     parser.add_argument("what", nargs="*", metavar="TRIAL|STUDY", help="ids or names, or the beginning of one")
     parser.add_argument("--all", action="store_true", help="everything of this database that runs or waits")

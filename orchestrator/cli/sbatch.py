@@ -1,13 +1,17 @@
-"""`sbatch`: the exact script of a candidate's job."""
+"""`sbatch`: the exact script of a job."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.config.multirun import Composed
 
 _NO_SOFTWARE = (
     "note: the software of the job is not known here, so the trial's id names none, as a run's from here would not; "
@@ -18,11 +22,12 @@ _NO_SOFTWARE = (
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sbatch",
-        help="the exact script of a candidate's job, to be read or submitted by hand",
-        description="Prints the script of a job that runs one candidate behind its control: what cluster=slurm would "
-        "submit, complete in itself. `sbatch` takes it, and `collect` takes in what it leaves. Submits nothing.",
+        help="the exact script of a job, to be read or submitted by hand",
+        description="Prints the script of a job that runs the candidates behind their control: what cluster=slurm "
+        "would submit, complete in itself. `sbatch` takes it, and `collect` takes in what it leaves. Submits nothing.",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="as for a run; cluster=slurm unless said")
+    parser.add_argument("--candidate", metavar="NAME", help="only this one of a study or sweep")
     parser.add_argument("--config-name", "-cn", metavar="NAME", help="the primary configuration, instead of config")
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a conf folder that comes before all others")
 
@@ -42,23 +47,41 @@ def run(given: argparse.Namespace) -> int:
     if not any(word.lstrip("+").startswith("cluster=") for word in overrides):
         overrides.append("cluster=slurm")
     with composing(given.config_dir, given.config_name) as composer:
-        (composed,) = expand(overrides, composer, False)
-    request = composed.request
+        asked = _chosen(given.candidate, expand(overrides, composer, True))
+    request = asked[0].request
     if request["cluster"]["kind"] != "slurm":
         raise UsageError(f"sbatch needs a Slurm cluster, and cluster.kind is {request['cluster']['kind']}.")
     refuse_secrets(request)
     results_dir = Path(request["results_dir"]).expanduser().absolute()
-    judged = judge(Asked((composed,), results_dir, ""))
-    (candidate,), software = judged.candidates, judged.validation.software
+    judged = judge(Asked(tuple(asked), results_dir, ""))
+    candidates, software = judged.candidates, judged.validation.software
     for text in judged.validation.notes:
         note(f"note: {text}")
     if not software and not pins(request):
         note(_NO_SOFTWARE)
     settings = batch_settings(request, str(request["study"]["name"]), results_dir, software, package=None)
     try:
-        (batch,) = make_batches([Ask(trial_id(candidate, 0, software), candidate)], settings)
+        batches = make_batches([Ask(trial_id(one, 0, software), one) for one in candidates], settings)
     except ValueError as error:
         raise UsageError(f"{error}.") from error
+    if len(batches) > 1:
+        raise UsageError(
+            f"{len(candidates)} candidates make {len(batches)} jobs, by their sizes and what a job may hold; print one "
+            "at a time with --candidate NAME, or raise cluster.trials_per_job."
+        )
+    (batch,) = batches
     script = job_script(batch)
     print(json.dumps({"batch": batch.batch, "script": script}, indent=2) if given.json else script)
     return 0
+
+
+def _chosen(name: str | None, composed: Sequence[Composed]) -> list[Composed]:
+    """The candidate of that name, or all.
+
+    Raises:
+        UsageError: none has it.
+    """
+    found = [one for one in composed if name is None or name in (one.name, one.name.strip("[]"))]
+    if not found:
+        raise UsageError(f"There is no candidate {name!r} here; there is {', '.join(one.name for one in composed)}.")
+    return found

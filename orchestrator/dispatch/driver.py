@@ -130,6 +130,10 @@ class Driver:
     def _done(self) -> int:
         return len(self._batch.trials) - len(self.left()) - len(self._held_back())
 
+    def _ended_slots(self) -> int:
+        """Positions that had their last attempt."""
+        return len({attempt.slot for attempt in self._made} - set(self.left()))
+
     def left_over(self) -> Left:
         """What another job is to do, with what it must know of this one."""
         retried = Counter(attempt.slot for attempt in self._made if attempt.fate is Fate.RETRY)
@@ -173,7 +177,7 @@ class Driver:
                 label=outcome.label,
                 cut_short=record.cut_short,
                 retried=attempt.slot in self.left(),
-                done=None if self._search is not None else self._done(),
+                done=None if self._search is not None else self._ended_slots(),
                 total=None if self._search is not None else len(self._batch.trials),
             )
         return bool(ended)

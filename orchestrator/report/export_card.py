@@ -84,6 +84,7 @@ def _experiment(line: Line) -> dict[str, Any]:
         "peak_mem_vs_control_pct": _percent(line.peak_delta),
         "step_time_ms": None if line.step_ms is None else round(line.step_ms, 2),
         "step_time_vs_control_pct": _percent(line.time_delta),
+        "step_time_noise_band_pct": _band(line.time_delta),
         "tflops_per_gpu": None if line.tflops_per_gpu is None else round(line.tflops_per_gpu, 2),
         "repeats": len(line.runs) if len(line.runs) > 1 else None,
         "repeats_passed": line.passed if len(line.runs) > 1 else None,
@@ -143,6 +144,10 @@ def _first(fields: dict[str, Any], names: tuple[str, ...]) -> Any:
 
 def _percent(delta: Delta | None) -> float | None:
     return None if delta is None else round(delta.fraction * 100, 2)
+
+
+def _band(delta: Delta | None) -> float | None:
+    return None if delta is None or delta.band is None else round(delta.band.half_width * 100, 2)
 
 
 def _text(value: Any) -> str:

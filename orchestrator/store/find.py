@@ -30,7 +30,7 @@ def find(connection: Connection, word: str) -> Found:
     """
     if connection.execute(select(Study.id).where(Study.name == word)).first() is not None:
         return Found("study", word)
-    exact = _trials(connection, word, whole=True)
+    exact = _trials(connection, word, whole=True) | (_bracketed(connection, word) if word else {})
     trials = exact or _trials(connection, word, whole=False)
     starts = select(Study.name).where(Study.name.startswith(word, autoescape=True)).order_by(Study.name)
     studies = [] if exact or not word else list(connection.execute(starts).scalars())
@@ -57,6 +57,11 @@ def _trials(connection: Connection, word: str, *, whole: bool) -> dict[str, str]
     return {row.id: row.name or "" for row in connection.execute(query.order_by(Trial.id))}
 
 
+def _bracketed(connection: Connection, word: str) -> dict[str, str]:
+    """Trials whose labels `word` lists as tables do, without brackets: `layernorm, moe` for `[layernorm,moe]`."""
+    return _trials(connection, f"[{','.join(label.strip() for label in word.split(','))}]", whole=True)
+
+
 def _in_study(connection: Connection, word: str) -> dict[str, str]:
     """Trials that STUDY/NAME may mean, by id, with a name: of that name, else of one that begins so."""
     study, slash, name = word.partition("/")
@@ -68,7 +73,12 @@ def _in_study(connection: Connection, word: str) -> dict[str, str]:
         .where(Study.name == study)
         .order_by(StudyTrial.trial_id)
     )
-    for matching in (StudyTrial.name == name, StudyTrial.name.startswith(name, autoescape=True)):
+    bracketed = f"[{','.join(label.strip() for label in name.split(','))}]"
+    for matching in (
+        StudyTrial.name == name,
+        StudyTrial.name == bracketed,
+        StudyTrial.name.startswith(name, autoescape=True),
+    ):
         found = {row.trial_id: row.name for row in connection.execute(query.where(matching))}
         if found:
             return found

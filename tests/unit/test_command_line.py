@@ -207,6 +207,21 @@ def test_a_setting_written_as_a_flag_is_answered_with_how_to_write_it(capsys: py
     assert "settings have no dashes: dry_run=true" in capsys.readouterr().err
 
 
+def test_a_script_of_a_study_has_all_its_candidates_or_the_one_that_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ["sbatch", "model=tiny_dense", "recompute_modules=[],[core_attn],[mlp]"]
+    assert main(asked) == 0
+    whole = capsys.readouterr().out
+    assert all(f'"name": "{name}"' in whole for name in ("[]", "[core_attn]", "[mlp]"))
+    assert main([*asked, "--candidate", "mlp"]) == 0
+    one = capsys.readouterr().out
+    assert '"name": "[mlp]"' in one
+    assert '"name": "[core_attn]"' not in one
+    assert main([*asked, "--candidate", "moe"]) == 2
+    assert "There is no candidate 'moe' here; there is [], [core_attn], [mlp]." in capsys.readouterr().err
+
+
 def test_a_script_to_submit_by_hand_has_the_trials_of_the_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Else what it leaves would be another trial's, and run again."""
     asked = ["model=tiny_dense", "recompute_modules=[mlp]"]

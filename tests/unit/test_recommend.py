@@ -118,6 +118,12 @@ def test_recommend_says_that_candidates_have_no_result_yet(target: int) -> None:
     assert (said["moe"], said["moe_act"]) == ("has no result: not run yet", "has no result: cut short")
 
 
+def test_a_cancelled_candidate_has_no_result() -> None:
+    rows = [row([]), row(["mlp"], label="failed:cancelled", step_ms=None)]
+    (answer,) = recommend(compare(rows), target=10**12)
+    assert any(warning.startswith("1 of 2 candidates has no result: mlp (cancelled)") for warning in answer.warnings)
+
+
 def test_recommend_says_nothing_of_missing_results_where_all_ended() -> None:
     (answer,) = recommend(compare([row([]), row(["mlp"], label="failed:hang", step_ms=None)]), target=10**12)
     assert "no result" not in " ".join(answer.warnings)

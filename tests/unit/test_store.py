@@ -502,6 +502,17 @@ def test_names_may_be_cut_short_where_that_is_clear(store: Store, results: Path)
             find_study(connection, "dmo")
 
 
+def test_labels_are_a_name_as_tables_print_them(store: Store, results: Path) -> None:
+    names = {"11" * 10: "[moe]", "22" * 10: "[layernorm,moe]"}
+    trials = [replace(recorded.batch_trial(trial, ["moe"]), name=name) for trial, name in names.items()]
+    recorded.write_batch(results, recorded.batch(results, trials, name="b2", study="other"))
+    collect(store, results)
+    with store.reading() as connection:
+        for word in ("moe", "[moe]", "other/moe"):
+            assert find(connection, word).name == "11" * 10
+        assert find(connection, "layernorm, moe").name == "22" * 10
+
+
 def test_two_databases_merge_without_losing_or_doubling(new_url: Any, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):

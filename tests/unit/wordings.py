@@ -947,6 +947,10 @@ LINES = (
         Cause.IMPORT_ERROR,
         "RuntimeError: Please update the TransformerEngine to version>=1.7.0 and use TEGroupedMLP.",
     ),
+    (
+        Cause.IMPORT_ERROR,
+        "AssertionError: Transformer Engine version 2.3.0 is too old, Megatron-Core requires TransformerEngine >= 2.9",
+    ),
     (Cause.IMPORT_ERROR, "[rank3]: ValueError: Please downgrade to transformers<5, or wait for the next release"),
     (
         Cause.CRASH,

@@ -37,12 +37,12 @@ SOFTWARE_RULES = (
     Rule(
         "software.version",
         Cause.IMPORT_ERROR,
-        ("pgrade", "pdate", "owngrade", "newer", "NoCountersError: ", "not installed"),
+        ("pgrade", "pdate", "owngrade", "newer", "NoCountersError: ", "not installed", "too old"),
         # Only the headline of an exception, and only for want of another cause: tools ask for updates all the time.
         r"^(?:\[rank ?\d+\]:\s*|\d+:\s*)?(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): .*"
         r"(?:(?i:\bplease (?:upgrade|update|downgrade)\b)|\bupgrade [\w. -]+ to (?:>= ?|version )?v?\d+\.|"
         r"\b(?:is|are) not installed\b[.,;:]? *(?i:please|run|install|use)|"
-        r"\bversion v?\d[\w.]* or newer\b)|\bmeter\.NoCountersError: ",
+        r"\bversion v?\d[\w.]* or newer\b|\bversion v?\d[\w.+]* is too old\b)|\bmeter\.NoCountersError: ",
         "RuntimeError: Triton >= 3.4.0 and < 3.7.1 on Hopper GPUs produces incorrect results. Please upgrade Triton to "
         ">= 3.7.1",
         weight=Weight.VAGUE,
