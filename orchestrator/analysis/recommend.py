@@ -110,6 +110,7 @@ def _recommend(group: Group, target: int | None, headroom: int, objective: Objec
             *answer.warnings,
             *([fast] if chosen is not None and (fast := too_fast(group, chosen)) else []),
             *_warnings(group, chosen),
+            *_against_own_controls(chosen, answer, lines),
             *said,
             *([alike.text] if alike else []),
         ),
@@ -255,6 +256,32 @@ def _within_noise(group: Group, chosen: Line | None, answer: Pick, lines: Mappin
             alike.append(line.text)
             bands.append(max(known))
     return Alike(tuple(alike), max(bands)) if alike else None
+
+
+def _against_own_controls(chosen: Line | None, answer: Pick, lines: Mapping[Option, Line]) -> list[str]:
+    """That another which fits would have come first by its own job's control: machines differ from job to job."""
+    if chosen is None or (own := _share_of_control(chosen)) is None:
+        return []
+    slower = [lines[loser.option] for loser in answer.losers if loser.why is Loss.SLOWER]
+    ahead = [line for line in slower if (share := _share_of_control(line)) is not None and share < own]
+    controls = {
+        row.batch: row.step_ms for line in lines.values() if line.is_control for row in line.runs if row.step_ms
+    }
+    if not ahead or len(controls) < 2:
+        return []
+    names = ", ".join(f"{line.text} ({_share_of_control(line) or 0.0:+.2%})" for line in ahead)
+    least, most = min(controls.values()), max(controls.values())
+    return [
+        f"Held against the controls of their own jobs, {names} would come before this choice ({own:+.2%}): the "
+        f"controls of {len(controls)} jobs took {least:.2f} to {most:.2f} ms. The rule takes the smallest measured "
+        "step time; to run all of them in one job again (`retry`) would tell."
+    ]
+
+
+def _share_of_control(line: Line) -> float | None:
+    if line.is_control:
+        return 0.0
+    return None if line.time_delta is None else line.time_delta.fraction
 
 
 def _why_open(row: Row) -> str:

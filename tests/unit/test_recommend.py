@@ -118,6 +118,24 @@ def test_recommend_says_that_candidates_have_no_result_yet(target: int) -> None:
     assert (said["moe"], said["moe_act"]) == ("has no result: not run yet", "has no result: cut short")
 
 
+def test_a_job_that_ran_slower_is_said_where_it_decides() -> None:
+    """[mlp] ran in a slower job, where it was faster than its own control."""
+    rows = [
+        row([], batch="job-1", step_ms=950.0),
+        row(["moe"], batch="job-1", step_ms=960.0),
+        row([], batch="job-2", trial="again", role="control-first", step_ms=1130.0),
+        row(["mlp"], batch="job-2", step_ms=1020.0),
+    ]
+    (answer,) = recommend(compare(rows), target=10**12)
+    assert answer.chosen is not None
+    assert answer.chosen.text == "moe"
+    (said,) = [text for text in answer.warnings if "controls of their own jobs" in text]
+    assert "mlp (-9.73%) would come before this choice (+1.05%)" in said
+    assert "2 jobs took 950.00 to 1130.00 ms" in said
+    (one_job,) = recommend(compare(rows[:2]), target=10**12)
+    assert not any("controls of their own jobs" in text for text in one_job.warnings)
+
+
 def test_a_cancelled_candidate_has_no_result() -> None:
     rows = [row([]), row(["mlp"], label="failed:cancelled", step_ms=None)]
     (answer,) = recommend(compare(rows), target=10**12)
