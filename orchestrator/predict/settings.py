@@ -32,7 +32,9 @@ def positive(fields: Mapping[str, Any], name: str, default: int) -> int:
     value = integer(fields, name, default)
     if value < 1:
         if fields.get(name) is None:
-            raise CannotPredictError(f"{name} is not known, and a prediction needs it.")
+            raise CannotPredictError(
+                f"{name} is not known, and a prediction needs it (of a recipe, trainer=bridge knows it)."
+            )
         raise CannotPredictError(f"{name}={value} must be above zero")
     return value
 

@@ -15,6 +15,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "wrong-type": ("0.16.1", {"model.num_layers": "x"}),
     "below-one": ("0.16.1", {"model.num_moe_experts": 0}),
     "dropout-range": ("0.16.1", {"model.hidden_dropout": 2}),
+    "recipe-without-bridge": ("0.16.1", {"model.recipe": "my_recipes.small_config", "model.hidden_size": None}),
     "recipe-missing": ("0.16.1", {"trainer.name": "bridge"}),
     "recompute-granularity": ("0.16.1", {"recompute_granularity": "selctive"}),
     "recompute-method": ("0.16.1", {"recompute_method": "blok"}),

@@ -41,6 +41,15 @@ def _dropout(subject: Subject) -> str | None:
     return None
 
 
+def _recipe_elsewhere(subject: Subject) -> str | None:
+    if subject.trainer == "bridge" or not subject.given.get("recipe") or subject.given.get("hidden_size") is not None:
+        return None
+    return (
+        f"model.recipe={subject.given['recipe']} is built by Megatron Bridge alone: add trainer=bridge, or choose a "
+        "model that has its sizes, for example model=tiny_mla_moe"
+    )
+
+
 def _no_recipe(subject: Subject) -> str | None:
     if subject.trainer != "bridge":
         return None
@@ -97,5 +106,6 @@ RULES = (
     Rule("wrong-type", Kind.INVALID, Judge.RUN, "TransformerConfig, ModelParallelConfig: field types", _wrong_type),
     Rule("below-one", Kind.INVALID, Judge.RUN, "parallel_state.initialize_model_parallel: sizes", _below_one),
     Rule("dropout-range", Kind.INVALID, Judge.RUN, "torch.nn.Dropout", _dropout),
+    Rule("recipe-without-bridge", Kind.INVALID, Judge.RUN, "trial.mcore_cpu.limits.check_limits", _recipe_elsewhere),
     Rule("recipe-missing", Kind.INVALID, Judge.RUN, "trial.bridge.recipe.build", _no_recipe),
 )
