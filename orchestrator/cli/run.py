@@ -69,7 +69,7 @@ def run(given: argparse.Namespace) -> int:
             _show_comparison(store, plan, as_json=given.json, tried=search is not None)
         if not interrupted:
             _say_left_out(store, plan)
-            undone = _say_undone(store, plan, running) | _say_held_back(asked, plan, running)
+            undone = _say_undone(store, plan, running) | _say_held_back(store, plan)
     if asked.request["study"]["sinks"]:
         from orchestrator.cli.trackers import send_on
 
@@ -217,14 +217,13 @@ def _say_undone(store: Store, plan: Plan, running: Running) -> bool:
     return bool(undone)
 
 
-def _say_held_back(asked: Asked, plan: Plan, running: Running) -> bool:
+def _say_held_back(store: Store, plan: Plan) -> bool:
     """Which trials a driver did not start behind a control and another trial that failed before their first forward."""
-    from orchestrator.dispatch.liveness import read_driver_state
-    from orchestrator.records.layout import batch_dir
+    from orchestrator.analysis.held import held_back
     from orchestrator.report.text import plain
 
-    states = [read_driver_state(batch_dir(asked.results_dir, batch)) for batch in running.own]
-    held = {trial for state in states if state is not None for trial in state.held_back}
+    with store.reading() as connection:
+        held = held_back(connection, {entry.trial for entry in plan.entries})
     names = [plain(entry.name) for entry in plan.entries if entry.trial in held]
     if names:
         note(

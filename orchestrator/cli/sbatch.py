@@ -34,39 +34,48 @@ def add_parser(subparsers: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     from orchestrator.cli.place import note
-    from orchestrator.cli.planning import Asked, judge
+    from orchestrator.cli.planning import Asked, judge, plan_of
     from orchestrator.config.compose import composing
     from orchestrator.config.multirun import expand
     from orchestrator.dispatch.batch import Ask, make_batches
     from orchestrator.dispatch.secrecy import refuse_secrets
     from orchestrator.dispatch.slurm.script import job_script
     from orchestrator.dispatch.slurm.submission import batch_settings
-    from orchestrator.plan.candidate import pins, trial_id
+    from orchestrator.plan.candidate import pins
+    from orchestrator.plan.modes import expand_mode
+    from orchestrator.plan.plan import Status
+    from orchestrator.report.text import plain
 
     overrides = list(given.overrides)
     if not any(word.lstrip("+").startswith("cluster=") for word in overrides):
         overrides.append("cluster=slurm")
     with composing(given.config_dir, given.config_name) as composer:
-        asked = _chosen(given.candidate, expand(overrides, composer, True))
-    request = asked[0].request
+        chosen = _chosen(given.candidate, expand_mode(expand(overrides, composer, True)))
+    results_dir = Path(chosen[0].request["results_dir"]).expanduser().absolute()
+    asked = Asked(tuple(chosen), results_dir, "")
+    request = asked.request
     if request["cluster"]["kind"] != "slurm":
         raise UsageError(f"sbatch needs a Slurm cluster, and cluster.kind is {request['cluster']['kind']}.")
     refuse_secrets(request)
-    results_dir = Path(request["results_dir"]).expanduser().absolute()
-    judged = judge(Asked(tuple(asked), results_dir, ""))
-    candidates, software = judged.candidates, judged.validation.software
+    judged = judge(asked)
+    plan, software = plan_of(asked, None, judged), judged.validation.software
     for text in judged.validation.notes:
         note(f"note: {text}")
     if not software and not pins(request):
         note(_NO_SOFTWARE)
-    settings = batch_settings(request, str(request["study"]["name"]), results_dir, software, package=None)
+    for entry in plan.rejected:
+        note(f"left out: {plain(entry.name)}: {'; '.join(map(plain, entry.reasons))}")
+    asks = [Ask.of(one) for one in plan.entries if one.status not in (Status.REJECTED, Status.DUPLICATE)]
+    if not asks:
+        raise UsageError("Every candidate is refused: see above. There is no job to print.")
+    settings = batch_settings(request, plan.study, results_dir, software, package=None)
     try:
-        batches = make_batches([Ask(trial_id(one, 0, software), one) for one in candidates], settings)
+        batches = make_batches(asks, settings)
     except ValueError as error:
         raise UsageError(f"{error}.") from error
     if len(batches) > 1:
         raise UsageError(
-            f"{len(candidates)} candidates make {len(batches)} jobs, by their sizes and what a job may hold; print one "
+            f"{len(asks)} trials make {len(batches)} jobs, by their sizes and what a job may hold; print one "
             "at a time with --candidate NAME, or raise cluster.trials_per_job."
         )
     (batch,) = batches

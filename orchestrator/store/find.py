@@ -30,7 +30,7 @@ def find(connection: Connection, word: str) -> Found:
     """
     if connection.execute(select(Study.id).where(Study.name == word)).first() is not None:
         return Found("study", word)
-    exact = _trials(connection, word, whole=True) | (_bracketed(connection, word) if word else {})
+    exact = _trials(connection, word, whole=True) | _trials(connection, _bracketed(word), whole=True)
     trials = exact or _trials(connection, word, whole=False)
     starts = select(Study.name).where(Study.name.startswith(word, autoescape=True)).order_by(Study.name)
     studies = [] if exact or not word else list(connection.execute(starts).scalars())
@@ -57,9 +57,9 @@ def _trials(connection: Connection, word: str, *, whole: bool) -> dict[str, str]
     return {row.id: row.name or "" for row in connection.execute(query.order_by(Trial.id))}
 
 
-def _bracketed(connection: Connection, word: str) -> dict[str, str]:
-    """Trials whose labels `word` lists as tables do, without brackets: `layernorm, moe` for `[layernorm,moe]`."""
-    return _trials(connection, f"[{','.join(label.strip() for label in word.split(','))}]", whole=True)
+def _bracketed(labels: str) -> str:
+    """A trial's name from its labels as tables list them, without brackets: `[layernorm,moe]` of `layernorm, moe`."""
+    return f"[{','.join(label.strip() for label in labels.split(','))}]"
 
 
 def _in_study(connection: Connection, word: str) -> dict[str, str]:
@@ -73,10 +73,9 @@ def _in_study(connection: Connection, word: str) -> dict[str, str]:
         .where(Study.name == study)
         .order_by(StudyTrial.trial_id)
     )
-    bracketed = f"[{','.join(label.strip() for label in name.split(','))}]"
     for matching in (
         StudyTrial.name == name,
-        StudyTrial.name == bracketed,
+        StudyTrial.name == _bracketed(name),
         StudyTrial.name.startswith(name, autoescape=True),
     ):
         found = {row.trial_id: row.name for row in connection.execute(query.where(matching))}

@@ -222,6 +222,15 @@ def test_a_script_of_a_study_has_all_its_candidates_or_the_one_that_is_named(
     assert "There is no candidate 'moe' here; there is [], [core_attn], [mlp]." in capsys.readouterr().err
 
 
+def test_a_script_leaves_out_what_a_run_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sbatch", "model=tiny_dense", "recompute_modules=[],[mlpx]"]) == 0
+    said = capsys.readouterr()
+    assert "left out: [mlpx]: " in said.err
+    assert "mlpx" not in said.out
+    assert main(["sbatch", "model=tiny_dense", "recompute_modules=[mlpx]"]) == 2
+    assert "There is no job to print" in capsys.readouterr().err
+
+
 def test_a_script_to_submit_by_hand_has_the_trials_of_the_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     """Else what it leaves would be another trial's, and run again."""
     asked = ["model=tiny_dense", "recompute_modules=[mlp]"]
