@@ -223,8 +223,8 @@ def _say_held_back(store: Store, plan: Plan) -> bool:
     from orchestrator.report.text import plain
 
     with store.reading() as connection:
-        held = held_back(connection, {entry.trial for entry in plan.entries})
-    names = [plain(entry.name) for entry in plan.entries if entry.trial in held]
+        held = held_back(connection, {entry.trial for entry in plan.new})
+    names = [plain(entry.name) for entry in plan.new if entry.trial in held]
     if names:
         note(
             f"not started: {', '.join(names)}. The control and a trial behind it failed in the same way before their "
