@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.dispatch.rendezvous import HeldPort
 from orchestrator.outcome import Evidence, Outcome, decide
 from orchestrator.records import layout
 from orchestrator.records.assemble import Ending, assemble
@@ -127,17 +127,18 @@ class Ranks:
             train_iters=training["train_iters"],
         )
         write_json(run_dir / layout.SPEC_FILE, spec)
-        question = {
-            "spec": str(run_dir / layout.SPEC_FILE),
-            "world_size": spec.world_size,
-            "port": _free_port(),
-            "seconds": seconds,
-            "still": still,
-        }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(json.dumps(question), file=self.process.stdin, flush=True)
-        ends = json.loads(self.process.stdout.readline())
+        with HeldPort() as held:
+            question = {
+                "spec": str(run_dir / layout.SPEC_FILE),
+                "world_size": spec.world_size,
+                "port": held.port,
+                "seconds": seconds,
+                "still": still,
+            }
+            print(json.dumps(question), file=self.process.stdin, flush=True)
+            ends = json.loads(self.process.stdout.readline())
         return Trial(spec, [assemble(spec, rank, _ending(run_dir, rank, *end)) for rank, end in enumerate(ends)])
 
     def passed(self, config: dict[str, Any]) -> Trial:
@@ -173,12 +174,6 @@ def _ending(run_dir: Path, rank: int, status: int, late: bool, ended_at: float) 
         stderr_tail=log[-20_000:],
         stacks=log[-20_000:] if late else "",
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def _serve() -> None:
