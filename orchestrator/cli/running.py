@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -43,7 +43,7 @@ class Running:
 
 def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
     """Hand over what is missing, and find the batches of others that run some of it already."""
-    from orchestrator.dispatch.batch import Ask
+    from orchestrator.dispatch.batch import Ask, Controls
     from orchestrator.dispatch.handover import hand_over
     from orchestrator.dispatch.submit import live_batches
     from orchestrator.store.plans import known_results
@@ -68,8 +68,9 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
     if untrusted and search is not None:
         raise EnvironmentFailure("The search is not started: see above.")
     asks = [Ask.of(entry) for entry in plan.new if entry.trial not in untrusted]
-    measured_controls = [Ask.of(entry) for entry in plan.known if entry.is_control]
-    untrusted = untrusted_trials(asked.results_dir, [ask.trial for ask in measured_controls])
+    controls = Controls.of(plan)
+    untrusted = untrusted_trials(asked.results_dir, [ask.trial for ask in controls.measured])
+    trusted = tuple(ask for ask in controls.measured if ask.trial not in untrusted)
     if asks:
         submitted = hand_over(
             asks,
@@ -80,17 +81,17 @@ def submit(asked: Asked, plan: Plan, search: Search | None = None) -> Running:
             announce=announce,
             search=search,
             measured=measured,
-            controls=[ask for ask in measured_controls if ask.trial not in untrusted],
+            controls=replace(controls, measured=trusted),
         )
         running.own = [batch.batch for batch in submitted.batches]
         taken = set(submitted.elsewhere)
         runs = sum(len(batch.trials) for batch in submitted.batches)
         asked_for = {ask.trial for ask in asks}
-        controls = runs - len({trial.trial for batch in submitted.batches for trial in batch.trials} & asked_for)
+        added = runs - len({trial.trial for batch in submitted.batches for trial in batch.trials} & asked_for)
         if search is not None:
             note(f"a search over {len(search.candidates)} candidates: the driver decides which of them run")
-        elif controls > 0:
-            note(f"{runs} runs: {controls} more of controls, to hold the trials against and to see how far they drift")
+        elif added > 0:
+            note(f"{runs} runs: {added} more of controls, to hold the trials against and to see how far they drift")
     taken |= {entry.trial for entry in plan.known if entry.label is None}
     running.waited = taken
     if taken:

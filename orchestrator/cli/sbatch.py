@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def run(given: argparse.Namespace) -> int:
     from orchestrator.cli.planning import Asked, judge, plan_of
     from orchestrator.config.compose import composing
     from orchestrator.config.multirun import expand
-    from orchestrator.dispatch.batch import Ask, make_batches
+    from orchestrator.dispatch.batch import Ask, Controls, make_batches
     from orchestrator.dispatch.secrecy import refuse_secrets
     from orchestrator.dispatch.slurm.script import job_script
     from orchestrator.dispatch.slurm.submission import batch_settings
@@ -69,6 +70,7 @@ def run(given: argparse.Namespace) -> int:
     if not asks:
         raise UsageError("Every candidate is refused: see above. There is no job to print.")
     settings = batch_settings(request, plan.study, results_dir, software, package=None)
+    settings = replace(settings, controls=Controls.of(plan))
     try:
         batches = make_batches(asks, settings)
     except ValueError as error:

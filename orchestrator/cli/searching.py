@@ -24,7 +24,7 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     Raises:
         UsageError: the candidates are of several jobs, or are repeated.
     """
-    from orchestrator.dispatch.batch import requested_match_key
+    from orchestrator.plan.control import requested_match_key
     from orchestrator.plan.plan import Status
 
     study = asked.request["study"]

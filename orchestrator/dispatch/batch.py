@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.config.schema import RECOMPUTE_KEYS
-from orchestrator.plan.candidate import Candidate, canonical, group, normalise, trial_config, trial_id
-from orchestrator.plan.plan import PlannedTrial
+from orchestrator.plan.candidate import Candidate, canonical, group, trial_config, trial_id
+from orchestrator.plan.control import control_of, requested_match_key
+from orchestrator.plan.plan import Plan, PlannedTrial
 from orchestrator.plan.subject import world_size_of
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL, Batch, BatchTrial
 from orchestrator.vocabulary.units import GB
 
 CLOSING_CONTROL_FROM = 4
 """A job with at least this many trials of one match key also ends with that key's control."""
-
-_CONTROL: dict[str, Any] = {
-    "recompute_granularity": "selective",
-    "recompute_modules": [],
-    "recompute_method": None,
-    "recompute_num_layers": None,
-}
 
 
 @dataclass(frozen=True)
@@ -37,6 +30,26 @@ class Ask:
     def of(cls, planned: PlannedTrial) -> Ask:
         """What planning decided."""
         return cls(planned.trial, Candidate(planned.name, planned.request), planned.repeat)
+
+
+@dataclass(frozen=True)
+class Controls:
+    """What a plan says of the controls that its trials bring."""
+
+    measured: tuple[Ask, ...] = ()
+    """Controls among the study's candidates that need not run for their own sake."""
+    refused: frozenset[str] = frozenset()
+    """The match keys of trials that run without one, since it is refused."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Controls:
+        """What this plan says."""
+        measured = tuple(Ask.of(entry) for entry in plan.known if entry.is_control)
+        return cls(measured, frozenset(plan.refused_controls))
+
+
+NO_CONTROLS = Controls()
+"""Nothing is measured, and nothing refused: each match key gets a control."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,7 @@ class BatchSettings:
     """Whether long parts end with their control again; a search does not spend a trial on it."""
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     """The software found, which is part of the identity of an added control."""
-    controls: tuple[Ask, ...] = ()
-    """Controls among the study's candidates that need not run for their own sake."""
+    controls: Controls = NO_CONTROLS
 
 
 def make_batches(asks: Sequence[Ask], settings: BatchSettings) -> list[Batch]:
@@ -66,7 +78,7 @@ def make_batches(asks: Sequence[Ask], settings: BatchSettings) -> list[Batch]:
 
     The control opens its key's part of a job: the one that was asked for where it must run, an extra attempt of it
     where another job runs it or it has its result, and one that is added where none was asked for. It closes the part
-    too where the job holds at least `CLOSING_CONTROL_FROM` trials of the key.
+    too where the job holds at least `CLOSING_CONTROL_FROM` trials of the key. A key whose control is refused has none.
 
     Raises:
         ValueError: a request has no world size or no number of iterations.
@@ -74,7 +86,7 @@ def make_batches(asks: Sequence[Ask], settings: BatchSettings) -> list[Batch]:
     batches: list[Batch] = []
     controls = {
         requested_match_key(ask.candidate.request): ask
-        for ask in reversed((*settings.controls, *asks))
+        for ask in reversed((*settings.controls.measured, *asks))
         if ask.candidate.is_control
     }
     sizes = [0 if settings.one_batch else _world_size(ask.candidate.request) for ask in asks]
@@ -102,17 +114,6 @@ def batch_id(settings: BatchSettings, index: int, trials: Sequence[BatchTrial]) 
     """A batch's name: unique by its instant and content, 12 hex digits."""
     said = [settings.study, settings.created_at, settings.results_dir, index, [trial.trial for trial in trials]]
     return hashlib.sha256(canonical(said).encode()).hexdigest()[:12]
-
-
-def requested_match_key(request: Mapping[str, Any]) -> str:
-    """Groups requests whose trials get deltas against one control, before any effective configuration is known."""
-    rest = {key: value for key, value in normalise(request).items() if key not in RECOMPUTE_KEYS}
-    return hashlib.sha256(canonical(rest).encode()).hexdigest()[:16]
-
-
-def control_of(candidate: Candidate) -> Candidate:
-    """The control that a candidate is compared with: the same request with selective recompute of nothing."""
-    return replace(candidate, name="control", request={**candidate.request, **_CONTROL})
 
 
 def batch_trial(ask: Ask, role: str) -> BatchTrial:
@@ -166,6 +167,9 @@ def _with_controls(asks: Sequence[Ask], controls: Mapping[str, Ask], settings: B
     listed: list[BatchTrial] = []
     for key in dict.fromkeys(requested_match_key(ask.candidate.request) for ask in asks):
         own = [ask for ask in asks if requested_match_key(ask.candidate.request) == key]
+        if key in settings.controls.refused:
+            listed += [batch_trial(ask, ROLE_TRIAL) for ask in own]
+            continue
         asked = next((ask for ask in own if ask.candidate.is_control), None)
         control = asked or controls.get(key) or _extra_control(own[0], settings)
         listed.append(batch_trial(control, ROLE_CONTROL_FIRST))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.errors import UsageError
-from orchestrator.dispatch.batch import Ask, BatchSettings
+from orchestrator.dispatch.batch import NO_CONTROLS, Ask, BatchSettings, Controls
 from orchestrator.dispatch.dead import bury_dead_batches
 from orchestrator.dispatch.revisions import pins_of, prepare
 from orchestrator.dispatch.search import write_search
@@ -46,14 +46,14 @@ def hand_over(
     announce: Callable[[], None] = lambda: None,
     search: Search | None = None,
     measured: Callable[[], Collection[str]] = tuple,
-    controls: Sequence[Ask] = (),
+    controls: Controls = NO_CONTROLS,
 ) -> Submitted:
     """Start drivers for these trials as `cluster` says: on this machine, in the allocation held here, or as jobs.
 
     With a `search`, the driver decides which of them run, one after the other.
     `announce` is called, for jobs, when their batches are written as being submitted and sbatch has not been called.
     `measured` names those of the trials that have a result by now; it is asked while nobody else can submit.
-    `controls` are candidates that need not run for their own sake, and may open jobs.
+    `controls` says which of them need not run for their own sake, and may open jobs, and which cannot run.
 
     Raises:
         UsageError: the configuration does not fit the cluster.
@@ -64,14 +64,14 @@ def hand_over(
         refuse_secrets(ask.candidate.request)
     prepare([pin for ask in asks for pin in pins_of(ask.candidate.request, str(results_dir.absolute()))])
     if kind == LOCAL:
-        settings = replace(local_settings(request, study, results_dir, fingerprint), controls=tuple(controls))
+        settings = replace(local_settings(request, study, results_dir, fingerprint), controls=controls)
         return submit_local(asks, _searching(settings, search), _with_search(write_batch, search), measured)
     from orchestrator.dispatch.slurm.record import write_setup
     from orchestrator.dispatch.slurm.submission import slurm_settings, submit_slurm
 
     if kind == HERE:
         _require_allocation()
-    settings = replace(slurm_settings(request, study, results_dir, fingerprint), controls=tuple(controls))
+    settings = replace(slurm_settings(request, study, results_dir, fingerprint), controls=controls)
     if kind == SLURM:
         beside = None if search is None else partial(_beside, search)
         return submit_slurm(asks, _searching(settings, search), announce=announce, measured=measured, beside=beside)

@@ -30,7 +30,7 @@ class Forecast:
     """Of one trial."""
 
     memory: Range | None
-    """Of the rank that needs most; None where a recipe alone knows the sizes."""
+    """Of the rank that needs most; None where it cannot be predicted: the notes say why."""
     hours: Hours | None
     """GPU-hours; None for a trainer that uses no GPU, or where only a recipe knows how many."""
     step: StepTime | None = None
@@ -40,7 +40,7 @@ class Forecast:
     too_much: str | None = None
     """The limit or the device that the low end of the range is above, as a person reads it."""
     notes: tuple[str, ...] = ()
-    """What was assumed, or taught by an earlier run."""
+    """What was assumed, or taught by an earlier run, or why there is no memory."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,10 @@ def forecast(entry: PlannedTrial, earlier: Earlier | None = None) -> Forecast:
         calibration = earlier.calibrate(job)
         memory = range_of(job, predict_memory(job), calibration)
         step = _step(job, earlier.control_seconds) if trainer_of(entry.request) == "bridge" else None
-    except (CannotPredictError, ArithmeticError):  # sizes of zero, which no rule knows of
+    except ArithmeticError:  # sizes of zero, which no rule knows of
         return Forecast(None, _hours(entry.request, entry.world_size, None))
+    except CannotPredictError as error:
+        return Forecast(None, _hours(entry.request, entry.world_size, None), notes=(f"not where {error}",))
     taught = () if calibration is None else (*calibration.notes, CALIBRATED)
     return Forecast(
         memory,

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from orchestrator.plan.candidate import REQUEST_DIGITS, Candidate, other_fingerprints, request_digest, trial_id
+from orchestrator.plan.control import refused_controls, requested_match_key
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.rules import Judge, check
 from orchestrator.plan.subject import Subject, world_size_of
@@ -77,6 +78,8 @@ class Plan:
     software: Mapping[str, Any] = field(default_factory=dict)
     searched: bool = False
     """Whether the driver decides, trial by trial, which of the new ones run."""
+    refused_controls: Mapping[str, Finding] = field(default_factory=dict)
+    """What refuses the control of new trials, by `plan.control.requested_match_key`: they run without one."""
 
     def of(self, *statuses: Status) -> tuple[PlannedTrial, ...]:
         """The entries with one of these statuses, in order."""
@@ -170,8 +173,23 @@ def make_plan(
                 settled = _look_up(entry, known, before, active or {}, undecided)
             if repeat == 0 or settled.status in (Status.NEW, Status.KNOWN):
                 entries.append(settled)
-    return Plan(
+    plan = Plan(
         study, tuple(entries), strict=strict, notes=tuple(notes), software=dict(fingerprint or {}), searched=searched
+    )
+    return replace(plan, refused_controls=_without_control(plan, revision or Revision()))
+
+
+def _without_control(plan: Plan, revision: Revision) -> dict[str, Finding]:
+    def candidates(*statuses: Status) -> list[Candidate]:
+        return [Candidate(one.name, one.request) for one in plan.of(*statuses) if one.repeat == 0]
+
+    controls = [one for one in plan.rejected if one.is_control]
+    return refused_controls(
+        [Candidate(one.name, one.request) for one in plan.new],
+        candidates(Status.NEW, Status.KNOWN),
+        {requested_match_key(one.request): plan.deciding(one) for one in controls},
+        revision,
+        strict=plan.strict,
     )
 
 

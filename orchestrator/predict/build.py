@@ -49,8 +49,9 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
     """The job of such settings.
 
     Raises:
-        CannotPredictError: a size is missing, or of the wrong type.
+        CannotPredictError: a size is missing, or of the wrong type, or something is moved to the host.
     """
+    _refuse_offloading(sections)
     model = sections.model
     layout = _layout(model, world_size or integer(sections.train, "world_size", 0))
     numerics = _numerics(sections, layout)
@@ -69,6 +70,15 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
     )
     refuse_inconsistent(job)
     return job
+
+
+def _refuse_offloading(sections: Sections) -> None:
+    """What streams beside the step move to the host, and when it is back, is not counted."""
+    model = ("cpu_offloading", "fine_grained_activation_offloading")
+    found = [f"model.{name}" for name in model if sections.model.get(name)]
+    found += ["optimizer.optimizer_cpu_offload"] * bool(sections.optimizer.get("optimizer_cpu_offload"))
+    if found:
+        raise CannotPredictError(f"{found[0]} moves memory to the host, which predictions do not count")
 
 
 def recompute_of(fields: Mapping[str, Any]) -> Recompute:
@@ -136,7 +146,7 @@ def _numerics(sections: Sections, layout: Layout) -> Numerics:
     aware = bool(optimizer.get("use_precision_aware_optimizer")) and cuda
     main = size(optimizer.get("main_params_dtype"), 4)
     recipe = word(optimizer, "fp8_recipe")
-    inside = aware and (main != 4 or recipe in (None, "delayed") or bool(optimizer.get("optimizer_cpu_offload")))
+    inside = aware and (main != 4 or recipe in (None, "delayed"))
     return Numerics(
         weight=weight,
         grad=4 if ddp.get("grad_reduce_in_fp32") else weight,

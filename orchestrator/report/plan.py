@@ -94,6 +94,9 @@ def detail_lines(plan: Plan) -> list[str]:
     to_run = plan.of(Status.NEW, Status.KNOWN)
     for finding, found in _by_rule(to_run, _WARNINGS):
         lines += _said(f"warning ({finding.kind}, {finding.rule})", found)
+    for finding in dict.fromkeys(plan.refused_controls.values()):
+        text = "no control will run, so nothing tells what recomputing costs here"
+        lines.append(f"warning ({finding.rule}): {text}: {plain(finding.message)}")
     for _, found in _by_rule(to_run, (Kind.OPEN,)):
         lines += _said("open", found)
     for _, found in _by_rule(plan.new, (Kind.NOTE,)):
@@ -219,6 +222,7 @@ def as_json(
             for cost in costs(plan)
         ],
         "gpu_hours": None if hours is None else _three(hours),
+        "refused_controls": [finding.message for finding in dict.fromkeys(plan.refused_controls.values())],
         "notes": list(plan.notes),
         "scripts": [{"name": name, "text": text} for name, text in scripts],
         "trials": [_entry_json(entry, (predicted or {}).get(entry.trial)) for entry in plan.entries],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.batch import Ask, BatchSettings, Controls, make_batches
 from orchestrator.dispatch.slurm.checked import check_cluster
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_parameters
@@ -41,6 +41,7 @@ def planned_scripts(plan: Plan, results_dir: Path) -> list[tuple[str, str]]:
         trials_per_batch=None if plan.searched else cluster.trials_per_job,
         closing_controls=not plan.searched,
         fingerprint=plan.software,
+        controls=Controls.of(plan),
     )
     scripts = []
     for number, batch in enumerate(make_batches([Ask.of(entry) for entry in plan.new], settings), start=1):

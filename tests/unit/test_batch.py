@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.dispatch.batch import Ask, BatchSettings, make_batches
+from orchestrator.dispatch.batch import Ask, BatchSettings, Controls, make_batches
 from orchestrator.plan.candidate import Candidate, trial_id
+from orchestrator.plan.control import requested_match_key
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 
 SETTINGS = BatchSettings(study="s", results_dir="/results", created_at=1.0, launcher={"kind": "local"})
@@ -48,6 +49,24 @@ def test_a_control_that_was_not_asked_for_is_added_under_its_own_identity() -> N
     assert batch.trials[0].config["recompute_modules"] == []
 
 
+def test_what_is_offloaded_shares_a_control_that_neither_offloads_nor_recomputes() -> None:
+    offloaded = ask(None)
+    model = {**offloaded.candidate.request["model"], "cpu_offloading": True, "cpu_offloading_num_layers": 2}
+    candidate = Candidate("offload", {**offloaded.candidate.request, "model": model})
+    asks = [Ask(trial_id(candidate), candidate), ask(["core_attn"])]
+    (batch,) = make_batches(asks, SETTINGS)
+    assert [trial.role for trial in batch.trials] == [ROLE_CONTROL_FIRST, ROLE_TRIAL, ROLE_TRIAL]
+    assert batch.trials[0].trial == ask([]).trial
+    assert batch.trials[1].config["model"]["cpu_offloading"] is True
+
+
+def test_trials_whose_control_is_refused_run_without_one_and_others_with_theirs() -> None:
+    alone, held = [ask(["mlp"]), ask(["moe"]), ask(["core_attn"]), ask(["moe_act"])], ask(["mlp"], model="bb")
+    refused = Controls(refused=frozenset({requested_match_key(alone[0].candidate.request)}))
+    (batch,) = make_batches([*alone, held], replace(SETTINGS, controls=refused))
+    assert [trial.role for trial in batch.trials] == [*[ROLE_TRIAL] * 4, ROLE_CONTROL_FIRST, ROLE_TRIAL]
+
+
 def test_the_control_among_the_candidates_opens_further_jobs_too_however_it_is_spelt() -> None:
     """`recompute_method: recipe` acts no more than null with `selective`, but is asked for by another trial."""
     asked = ask([])
@@ -57,12 +76,12 @@ def test_the_control_among_the_candidates_opens_further_jobs_too_however_it_is_s
     assert control.trial != asked.trial
     two = make_batches([ask(["mlp"]), ask(["moe"]), control], replace(SETTINGS, trials_per_batch=1))
     assert [batch.trials[0].trial for batch in two] == [control.trial] * 3
-    (later,) = make_batches([ask(["mlp"])], replace(SETTINGS, controls=(control,)))
+    (later,) = make_batches([ask(["mlp"])], replace(SETTINGS, controls=Controls(measured=(control,))))
     assert [(trial.role, trial.trial) for trial in later.trials] == [
         (ROLE_CONTROL_FIRST, control.trial),
         (ROLE_TRIAL, ask(["mlp"]).trial),
     ]
-    (other,) = make_batches([ask(["mlp"], model="bb")], replace(SETTINGS, controls=(control,)))
+    (other,) = make_batches([ask(["mlp"], model="bb")], replace(SETTINGS, controls=Controls(measured=(control,))))
     assert other.trials[0].name == "control"
 
 

@@ -11,6 +11,7 @@ from orchestrator.plan.candidate import Candidate, trial_id
 from orchestrator.plan.finding import Kind
 from orchestrator.plan.plan import Plan, Status, make_plan
 from orchestrator.plan.verdict import Verdict
+from orchestrator.report.plan import detail_lines
 
 REQUEST: dict[str, Any] = {
     "recompute_granularity": "selective",
@@ -224,3 +225,24 @@ def test_what_a_recipe_hides_from_the_validator_it_does_not_consent_to() -> None
     overridden.request["trainer"]["overrides"] = {"model.cpu_offloading": True}
     (entry,) = planned(overridden, verdicts=[Verdict(ok=True)]).entries
     assert entry.status is Status.REJECTED
+
+
+def test_a_control_that_cannot_run_is_told_and_none_is_added() -> None:
+    off = bridge()
+    off.request.update(recompute_granularity=None, recompute_modules=None)
+    assert planned(off).refused_controls == {}
+    off.request["model"]["cpu_offloading"] = True
+    assert planned(off).refused_controls == {}, "the control offloads nothing"
+    inside = bridge()
+    inside.request.update(recompute_granularity=None, recompute_modules=None)
+    inside.request["trainer"]["overrides"] = {"model.cpu_offloading": True}
+    plan = planned(inside)
+    assert [entry.status for entry in plan.entries] == [Status.NEW]
+    assert [finding.rule for finding in plan.refused_controls.values()] == ["cpu-offloading-recompute"]
+    assert any("no control will run" in line and "recompute=off" in line for line in detail_lines(plan))
+
+
+def test_a_control_that_the_framework_refused_is_not_added_behind_its_back() -> None:
+    plan = planned(CONTROL, ATTENTION, verdicts=[Verdict(ok=False, message="no lists here"), Verdict(ok=True)])
+    assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]
+    assert [finding.message for finding in plan.refused_controls.values()] == ["no lists here"]

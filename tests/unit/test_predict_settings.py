@@ -46,6 +46,9 @@ def test_any_value_of_a_setting_is_predicted_or_refused(where: tuple[str, str], 
 @pytest.mark.parametrize(
     ("section", "name", "value", "message"),
     [
+        ("model", "cpu_offloading", True, "model.cpu_offloading moves memory to the host"),
+        ("model", "fine_grained_activation_offloading", True, "moves memory to the host"),
+        ("optimizer", "optimizer_cpu_offload", True, "optimizer.optimizer_cpu_offload moves memory to the host"),
         ("model", "num_layers", 0, "num_layers=0 must be above zero"),
         ("model", "num_layers", "16", "num_layers='16' is not a whole number"),
         ("model", "tensor_model_parallel_size", 0, "tensor_model_parallel_size=0 must be above zero"),
