@@ -156,7 +156,7 @@ def make_plan(
             trial = trial_id(candidate, repeat, fingerprint)
             entry = PlannedTrial(
                 trial=trial,
-                name=candidate.name,
+                name=f"{candidate.name} (repeat {repeat})" if repeat else candidate.name,
                 request=candidate.request,
                 repeat=repeat,
                 status=Status.NEW,

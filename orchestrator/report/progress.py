@@ -14,6 +14,7 @@ from orchestrator.dispatch.liveness import FAILED, CurrentTrial, DriverState, is
 from orchestrator.records import layout
 from orchestrator.records.jsonfile import FormatError
 from orchestrator.records.rank import LastBeacon
+from orchestrator.records.spec import ROLE_CONTROL_LAST
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,12 +53,13 @@ def follow(results_dir: Path, batches: Sequence[str], console: Console | None = 
 
 def event_line(event: Event) -> str:
     """A trial's start or end in one line."""
+    name = f"{event.name} (closing control)" if event.role == ROLE_CONTROL_LAST else event.name
     if event.event != ENDED:
-        return f"{event.name}: started"
+        return f"{name}: started"
     said = f"cut short ({event.cut_short.replace('_', ' ')})" if event.cut_short else event.label or "no outcome"
     took = "" if event.seconds is None else f" in {event.seconds:.1f} s"
     count = "" if event.done is None else f"[{event.done}/{event.total}] "
-    return f"{count}{event.name}: {said}{took}{', tried again' if event.retried else ''}"
+    return f"{count}{name}: {said}{took}{', tried again' if event.retried else ''}"
 
 
 def current_line(current: CurrentTrial, last: LastBeacon | None, now: float) -> str:

@@ -114,8 +114,8 @@ def test_repeats_interleave_so_that_a_study_cut_short_has_every_candidate() -> N
     assert [(entry.name, entry.repeat, entry.status) for entry in plan.entries] == [
         ("control", 0, Status.NEW),
         ("core_attn", 0, Status.NEW),
-        ("control", 1, Status.KNOWN),
-        ("core_attn", 1, Status.NEW),
+        ("control (repeat 1)", 1, Status.KNOWN),
+        ("core_attn (repeat 1)", 1, Status.NEW),
     ]
 
 
