@@ -141,7 +141,10 @@ def _without_result(group: Group) -> str:
     lines = [line for line in group.lines if line.decided.is_open]
     if not lines:
         return ""
-    names = "; ".join(f"{line.text} ({_why_open(line.decided)})" for line in lines)
+    by_reason: dict[str, list[str]] = {}
+    for line in lines:
+        by_reason.setdefault(_why_open(line.decided), []).append(line.text)
+    names = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
     count = f"{len(lines)} of {len(group.lines)} candidates {'have' if len(lines) > 1 else 'has'} no result"
     again = any(line.decided.outcome_text != RUNNING for line in lines)
     more = "; the same run command takes up what is missing" if again else ""

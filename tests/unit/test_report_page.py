@@ -459,3 +459,12 @@ def test_the_words_of_a_report_are_explained_in_it():
     text = Page(html(content(study()))).text
     for word in ("match key a digest", "replay the forward", "GB 1e9 bytes", "noise band how far"):
         assert word in text
+
+
+def test_where_nothing_has_a_time_or_a_peak_no_empty_chart_is_drawn():
+    broken = content([early_failure([]), early_failure(["moe"])])
+    assert "nothing to draw" in html(broken)
+    assert 'data-figure="frontier-1"' not in html(broken)
+    assert not any("frontier" in name for name in pictures(broken, "r"))
+    begun = content([early_failure([]), early_failure(["moe"]), row(["mlp"], label="OOM-fwd", step_ms=None)])
+    assert ["nothing to draw" in html(one) for one in (begun, broken)] == [False, True]

@@ -50,6 +50,12 @@ class Section:
     provenance: tuple[Item, ...]
 
     @property
+    def is_drawn(self) -> bool:
+        """Whether a candidate has anything to stand in the chart by: a step time or a peak."""
+        lines = self.decision.answer.group.lines
+        return any(line.step_ms is not None or (line.peak and line.peak.allocated is not None) for line in lines)
+
+    @property
     def forecast_about(self) -> str:
         """What makes the predicted ranges wide, and whose peak was measured in another stage than predicted."""
         terms = [term for one in self.predicted if one.range for term in one.range.terms]

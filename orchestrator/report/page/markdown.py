@@ -22,7 +22,8 @@ _LONGEST_LINE = 300
 
 def pictures(content: Content, stem: str) -> dict[str, Figure]:
     """The pictures that the text shows, by file name."""
-    figures = {f"{stem}-{section.frontier.name}.png": section.frontier for section in content.sections}
+    sections = [section for section in content.sections if section.is_drawn]
+    figures = {f"{stem}-{section.frontier.name}.png": section.frontier for section in sections}
     first = content.first_shown()
     if first is not None and first.cells:
         title = f"Peak allocated memory by rank and stage: {first.name}"

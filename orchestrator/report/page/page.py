@@ -90,6 +90,7 @@ def html(content: Content) -> str:
         classes=dict(zip(KINDS, COLOURS, strict=True)),
         first=first,
         several_runs=any(len(one.line.runs) > 1 for one in every),
+        drawn=any(section.is_drawn for section in content.sections),
         whiskers=any(layer.get("name") == "noise" for one in content.sections for layer in one.frontier.spec["layer"]),
         size=format_bytes,
         reason=reason,
@@ -107,14 +108,15 @@ def html(content: Content) -> str:
 
 
 def _data(content: Content, every: list[Shown], heat: Figure | None, through: Figure | None) -> dict[str, Any]:
-    figures = [section.frontier for section in content.sections]
+    frontiers = [section.frontier for section in content.sections if section.is_drawn]
+    figures = [*frontiers]
     figures += [section.forecast for section in content.sections if section.forecast is not None]
     return {
         "config": config(),
         "looks": all_looks(),
         "most_numbered": MOST_NUMBERED,
         "figures": {figure.name: figure.spec for figure in figures},
-        "filtered": [section.frontier.name for section in content.sections],
+        "filtered": [frontier.name for frontier in frontiers],
         "templates": {
             **({"heat": heat_map_spec([], 1, _UNIT, [])} if heat else {}),
             **({"history": history_spec([], _UNIT, [])} if through else {}),
