@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from orchestrator.plan.candidate import Candidate, canonical, group, trial_config, trial_id
-from orchestrator.plan.control import control_of, requested_match_key
+from orchestrator.plan.control import control_of
 from orchestrator.plan.plan import Plan, PlannedTrial
 from orchestrator.plan.subject import world_size_of
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL, Batch, BatchTrial
@@ -85,7 +86,7 @@ def make_batches(asks: Sequence[Ask], settings: BatchSettings) -> list[Batch]:
     """
     batches: list[Batch] = []
     controls = {
-        requested_match_key(ask.candidate.request): ask
+        ask.candidate.match_key: ask
         for ask in reversed((*settings.controls.measured, *asks))
         if ask.candidate.is_control
     }
@@ -157,16 +158,17 @@ def _world_size(request: Mapping[str, Any]) -> int:
 
 def _by_key(asks: Sequence[Ask]) -> list[Ask]:
     """The same trials with those of one match key next to each other, keys in the order they first appear."""
-    keys = [requested_match_key(ask.candidate.request) for ask in asks]
+    keys = [ask.candidate.match_key for ask in asks]
     order = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     ranked = sorted(range(len(asks)), key=lambda index: (order[keys[index]], index))
     return [asks[index] for index in ranked]
 
 
 def _with_controls(asks: Sequence[Ask], controls: Mapping[str, Ask], settings: BatchSettings) -> list[BatchTrial]:
+    """Trials of one match key lie next to each other (`_by_key`)."""
     listed: list[BatchTrial] = []
-    for key in dict.fromkeys(requested_match_key(ask.candidate.request) for ask in asks):
-        own = [ask for ask in asks if requested_match_key(ask.candidate.request) == key]
+    for key, found in groupby(asks, key=lambda ask: ask.candidate.match_key):
+        own = list(found)
         if key in settings.controls.refused:
             listed += [batch_trial(ask, ROLE_TRIAL) for ask in own]
             continue

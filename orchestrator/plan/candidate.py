@@ -46,6 +46,16 @@ class Candidate:
         """What identifies the candidate, as text; the request must not be changed after this was read."""
         return canonical([_IDENTITY, normalise(self.request), recipe_digest(self.request)])
 
+    @cached_property
+    def match_key(self) -> str:
+        """Groups requests whose trials get deltas against one control, before any effective configuration is known.
+
+        Recompute and offloading to the host are what candidates differ in, as in `select.match`.
+        """
+        rest = {key: value for key, value in normalise(self.request).items() if key not in RECOMPUTE_KEYS}
+        rest["model"] = without_offloading(rest["model"])
+        return _digest(canonical(rest))[:16]
+
     @property
     def is_control(self) -> bool:
         """Granularity `selective` with an explicitly empty module list."""
@@ -56,6 +66,11 @@ def group(request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A group of a request; an absent or malformed one is empty."""
     value = request.get(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def without_offloading(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's settings, without those that move activations or weights to the host instead of recomputing."""
+    return {key: value for key, value in model.items() if not key.startswith("cpu_offloading")}
 
 
 def trainer_of(request: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from orchestrator.plan.candidate import REQUEST_DIGITS, Candidate, other_fingerprints, request_digest, trial_id
-from orchestrator.plan.control import refused_controls, requested_match_key
+from orchestrator.plan.control import refused_controls
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.rules import Judge, check
 from orchestrator.plan.subject import Subject, world_size_of
@@ -79,7 +79,7 @@ class Plan:
     searched: bool = False
     """Whether the driver decides, trial by trial, which of the new ones run."""
     refused_controls: Mapping[str, Finding] = field(default_factory=dict)
-    """What refuses the control of new trials, by `plan.control.requested_match_key`: they run without one."""
+    """What refuses the control of new trials, by `Candidate.match_key`: they run without one."""
 
     def of(self, *statuses: Status) -> tuple[PlannedTrial, ...]:
         """The entries with one of these statuses, in order."""
@@ -187,7 +187,7 @@ def _without_control(plan: Plan, revision: Revision) -> dict[str, Finding]:
     return refused_controls(
         [Candidate(one.name, one.request) for one in plan.new],
         candidates(Status.NEW, Status.KNOWN),
-        {requested_match_key(one.request): plan.deciding(one) for one in controls},
+        {Candidate(one.name, one.request).match_key: plan.deciding(one) for one in controls},
         revision,
         strict=plan.strict,
     )

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from orchestrator.dispatch.batch import Ask, BatchSettings, Controls, make_batches
 from orchestrator.plan.candidate import Candidate, trial_id
-from orchestrator.plan.control import requested_match_key
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 
 SETTINGS = BatchSettings(study="s", results_dir="/results", created_at=1.0, launcher={"kind": "local"})
@@ -62,7 +61,7 @@ def test_what_is_offloaded_shares_a_control_that_neither_offloads_nor_recomputes
 
 def test_trials_whose_control_is_refused_run_without_one_and_others_with_theirs() -> None:
     alone, held = [ask(["mlp"]), ask(["moe"]), ask(["core_attn"]), ask(["moe_act"])], ask(["mlp"], model="bb")
-    refused = Controls(refused=frozenset({requested_match_key(alone[0].candidate.request)}))
+    refused = Controls(refused=frozenset({alone[0].candidate.match_key}))
     (batch,) = make_batches([*alone, held], replace(SETTINGS, controls=refused))
     assert [trial.role for trial in batch.trials] == [*[ROLE_TRIAL] * 4, ROLE_CONTROL_FIRST, ROLE_TRIAL]
 
