@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 from orchestrator.analysis import noise
 from orchestrator.analysis.candidates import Candidate, rewritten, runs_by_candidate
@@ -18,6 +20,8 @@ from orchestrator.vocabulary import Stage
 
 _Pair = tuple[Row, list[Row], bool]
 """A run, the controls that it is held against, and whether they ran in another job."""
+_Recomputes = tuple[tuple[tuple[str, Any], ...], frozenset[str]]
+"""What a selective candidate offloads, and its labels."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,11 @@ class Group:
     def control(self) -> Line | None:
         return next((line for line in self.lines if line.is_control), None)
 
+    @cached_property
+    def named(self) -> Mapping[str, Line]:
+        """The lines by what a person calls them."""
+        return {line.text: line for line in reversed(self.lines)}
+
     @property
     def first_row(self) -> Row:
         return self.lines[0].runs[0]
@@ -178,7 +187,11 @@ def _with_deltas(lines: list[Line]) -> list[Line]:
     controls = [row for line in lines if line.is_control for row in line.runs if row.passed]
     with_control = [line if line.is_control else _against(line, controls) for line in lines]
     drift = noise.drift(control_passes(controls))
-    return [replace(line, one_label=_one_label(line, with_control, drift)) for line in with_control]
+    selective: dict[_Recomputes, list[Line]] = {}
+    for line in with_control:
+        if line.candidate.recompute.granularity == "selective":
+            selective.setdefault(_recomputes(line.candidate), []).append(line)
+    return [replace(line, one_label=_one_label(line, selective, drift)) for line in with_control]
 
 
 def _against(line: Line, controls: Sequence[Row]) -> Line:
@@ -253,19 +266,19 @@ def _hosts_differ(row: Row, controls: Sequence[Row]) -> bool:
     return bool(row.hosts) and any(control.hosts and {*control.hosts} != {*row.hosts} for control in controls)
 
 
-def _one_label(line: Line, lines: Sequence[Line], drift: float | None) -> tuple[OneLabel, ...]:
-    labels = line.candidate.recompute.labels
+def _one_label(
+    line: Line, selective: Mapping[_Recomputes, Sequence[Line]], drift: float | None
+) -> tuple[OneLabel, ...]:
+    offloading, labels = _recomputes(line.candidate)
     found = []
-    for base in lines:
-        fewer = base.candidate.recompute.labels
-        comparable = base.candidate.offloading == line.candidate.offloading and _is_selective(line, base)
-        if comparable and len(labels - fewer) == 1 and fewer < labels:
+    for label in labels:
+        for base in selective.get((offloading, labels - {label}), ()):
             references = [row for row in base.runs if row.passed]
             pairs = [(row, *_own_controls(row, references)) for row in line.runs if row.passed]
             found.append(
                 OneLabel(
                     base=base.text,
-                    label=next(iter(labels - fewer)),
+                    label=label,
                     peak=_delta(pairs, _peak_of, _no_scatter),
                     time=_delta(pairs, _time_of, _window_scatter, drift, garbage_of=_garbage_of),
                 )
@@ -273,8 +286,8 @@ def _one_label(line: Line, lines: Sequence[Line], drift: float | None) -> tuple[
     return tuple(sorted(found, key=lambda change: (change.base.count(","), change.base)))
 
 
-def _is_selective(*lines: Line) -> bool:
-    return all(line.candidate.recompute.granularity == "selective" for line in lines)
+def _recomputes(candidate: Candidate) -> _Recomputes:
+    return candidate.offloading, candidate.recompute.labels
 
 
 def _peak_bytes(row: Row) -> int:

@@ -81,7 +81,7 @@ class Subject:
 
     def base(self, change: OneLabel) -> Line | None:
         """The line that one label was added to."""
-        return next((line for line in self.group.lines if line.text == change.base), None)
+        return self.group.named.get(change.base)
 
 
 def _has_outcome(line: Line) -> bool:
