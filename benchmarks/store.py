@@ -1,6 +1,6 @@
 """A large database: how fast records come in, how fast it answers, how large it is.
 
-    python benchmarks/store.py [--trials 5000] [--ranks 16] [--iterations 20] [--grow 20000]
+    python benchmarks/store.py [--trials 5000] [--ranks 16] [--iterations 20] [--grow 20000] [--per-study 50]
 
 Trials have real-shaped records: every stage, per-stage rows in every iteration. Prints one JSON line; `grown` holds
 the same figures at the size given with --grow, of a database that grew to it. A verb's `_s` is that of the whole
@@ -31,7 +31,8 @@ from orchestrator.records import layout
 from orchestrator.store.collect import collect
 from orchestrator.store.database import default_url, open_store
 
-_TRIALS_A_STUDY = 50
+_LABELS = 16
+"""Of which each candidate of a study recomputes other ones."""
 _PATTERNS = 40
 """Different contents of records; trials take turns, since making 80,000 of them would take longer than reading them."""
 
@@ -42,20 +43,21 @@ def main() -> None:
     parser.add_argument("--grow", type=int, default=0, help="then grow to this many trials, and measure again")
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--per-study", type=int, default=50, help="candidates of a study, all of one match key")
     parser.add_argument("--folder", type=Path, help="where to work (default: a temporary folder)")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         results = Path(folder) / "results"
         patterns = _patterns(given.ranks, given.iterations)
-        answer = {"benchmark": "store", **_measure(results, patterns, 0, given.trials, given.iterations)}
+        answer = {"benchmark": "store", **_measure(results, patterns, range(given.trials), given)}
         if given.grow:
-            answer["grown"] = _measure(results, patterns, given.trials, given.grow, given.iterations)
+            answer["grown"] = _measure(results, patterns, range(given.trials, given.grow), given)
     machine = {"cpus": os.cpu_count(), "orjson": importlib.util.find_spec("orjson") is not None}
-    print(json.dumps({**answer, "iterations": given.iterations, **machine}))
+    print(json.dumps({**answer, "iterations": given.iterations, "per_study": given.per_study, **machine}))
 
 
-def _measure(results: Path, patterns: list[list[str]], first: int, last: int, iterations: int) -> dict[str, Any]:
-    size = _make(results, patterns, range(first, last), iterations)
+def _measure(results: Path, patterns: list[list[str]], added: range, given: argparse.Namespace) -> dict[str, Any]:
+    size = _make(results, patterns, added, given.iterations, given.per_study)
     before = _cpu_seconds()
     with open_store(default_url(results), write=True) as store:
         found = collect(store, results)
@@ -68,11 +70,13 @@ def _measure(results: Path, patterns: list[list[str]], first: int, last: int, it
         "show": ["show", f"{0:020x}", "--results", str(results)],
         "compare": ["compare", "study0", *database],
         "recommend": ["recommend", "study0", "--target-gb", "500", *database],
+        "diagnose": ["diagnose", "study0", *database],
+        "report": ["report", "study0", "--output", str(results / "report.html"), *database],
     }
     whole = {f"{name}_s": _seconds_of([sys.executable, "-m", "orchestrator", *words]) for name, words in verbs.items()}
     beyond = {f"{name}_beyond_imports_s": _beyond_imports(words) for name, words in verbs.items()}
     return {
-        "trials": last,
+        "trials": added.stop,
         "rank_records": found.ranks,
         "record_kb": round(size / max(found.ranks, 1) / 1e3, 1),
         "collect_s": round(found.seconds, 2),
@@ -80,7 +84,7 @@ def _measure(results: Path, patterns: list[list[str]], first: int, last: int, it
         "records_per_s": round(found.ranks / found.seconds),
         "problems": len(found.problems),
         "database_mb": round(_size(results) / 1e6, 1),
-        "database_kb_a_rank": round(_size(results) / (last * len(patterns[0])) / 1e3, 2),
+        "database_kb_a_rank": round(_size(results) / (added.stop * len(patterns[0])) / 1e3, 2),
         "collect_again_s": round(_collect_again(results), 3),
         **whole,
         **beyond,
@@ -114,24 +118,24 @@ def _as_file(record: Any) -> Any:
     return recorded.encode(record)
 
 
-def _make(results: Path, patterns: list[list[str]], numbers: range, iterations: int) -> int:
+def _make(results: Path, patterns: list[list[str]], numbers: range, iterations: int, per_study: int) -> int:
     """Write the attempts; bytes of rank records."""
     size = 0
     window = (iterations // 2 + 1, iterations)
-    for first in range(numbers.start, numbers.stop, _TRIALS_A_STUDY):
-        name = f"study{first // _TRIALS_A_STUDY}"
+    for first in range(numbers.start, numbers.stop, per_study):
+        name = f"study{first // per_study}"
         members = [
             replace(
                 recorded.batch_trial(
                     f"{number:020x}",
-                    [] if number == first else [f"label{number % 17}"],
+                    [f"label{bit}" for bit in range(_LABELS) if (number - first) >> bit & 1],
                     role="control-first" if number == first else "trial",
                     world_size=len(patterns[0]),
                 ),
                 steady_window=window,
                 train_iters=iterations,
             )
-            for number in range(first, min(first + _TRIALS_A_STUDY, numbers.stop))
+            for number in range(first, min(first + per_study, numbers.stop))
         ]
         batch_file = recorded.write_batch(results, recorded.batch(results, members, name=name, study=name))
         state = {"state": "finished", "host": "node0", "heartbeat": 1750000100.0}

@@ -172,7 +172,7 @@ def reason(answer: Recommendation, loser: Loser) -> str:
 
 def _noise(answer: Recommendation, loser: Loser) -> float | None:
     """The wider noise band of the choice and of a loser."""
-    lines = [answer.chosen, *(line for line in answer.group.lines if line.text == loser.option.name)]
+    lines = [answer.chosen, answer.group.named.get(loser.option.name)]
     bands = [band.half_width for line in lines if line is not None and (band := band_of(line))]
     return max(bands, default=None)
 

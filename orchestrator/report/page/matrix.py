@@ -49,7 +49,7 @@ def matrix(comparison: Comparison, chosen: Sequence[Line]) -> Matrix | None:
     for name in names:
         cells = []
         for group in (groups[place] for place in order):
-            line = next((line for line in group.lines if line.text == name), None)
+            line = group.named.get(name)
             cells.append(None if line is None else _cell(line, id(line) in taken))
         rows.append((plain(name), tuple(cells)))
     return Matrix(tuple(apart[place] for place in order), tuple(rows))
