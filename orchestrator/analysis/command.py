@@ -40,7 +40,8 @@ class Commands:
 
 
 def differing_overrides(requested: Mapping[str, Any], composed: Mapping[str, Any]) -> tuple[str, ...]:
-    """The overrides that turn one composed configuration into a requested one, recompute settings aside."""
+    """The overrides that turn one composed configuration into a requested one, without what candidates differ in: the
+    recompute settings, and offloading in their place."""
     wanted, given = (
         {path: value for name in _GROUPS for path, value in flatten({name: config.get(name, {})}).items()}
         for config in (requested, composed)
@@ -48,6 +49,8 @@ def differing_overrides(requested: Mapping[str, Any], composed: Mapping[str, Any
     found = []
     for path, value in wanted.items():
         if path in _WITHOUT_EFFECT or (path in given and given[path] == value):
+            continue
+        if path.rpartition(".")[2].startswith("cpu_offloading"):
             continue
         found.append(f"{path}={hydra_value(value)}")
     return tuple(found)

@@ -40,7 +40,9 @@ class Predicted:
 
 def predicted(group: Group) -> list[Predicted]:
     """A prediction of each line, from its request and what the framework made of it, or of a sibling."""
-    finished = next((row.effective for line in group.lines for row in line.runs if row.effective is not None), None)
+    # One that offloads says of a line that does not what is not so.
+    lines = sorted(group.lines, key=lambda line: bool(line.candidate.offloading))
+    finished = next((row.effective for line in lines for row in line.runs if row.effective is not None), None)
     software = next((row.software for line in group.lines for row in line.runs if row.software), {})
     return [_predicted(line, finished, software) for line in group.lines]
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.place import note
 from orchestrator.config.errors import UsageError
+from orchestrator.report.text import plain
 
 if TYPE_CHECKING:
     from orchestrator.predict.measured import Held, Measured
@@ -66,15 +68,23 @@ def read_rows(path: str) -> list[Measured]:
 def hold_rows(args: argparse.Namespace, rows: list[Measured]) -> list[Held]:
     """Every figure of every row. Rows are held against the first control of the same other settings."""
     from orchestrator.predict.measured import hold
+    from orchestrator.predict.problem import CannotPredictError
 
     given = _read_given(args)
     requests = _requests(args, {row.overrides for row in rows if row.effective is None})
-    predicted = [_predict(args, row, requests, given) for row in rows]
+    predicted: list[tuple[Measured, RankMemory]] = []
+    for row in rows:
+        try:
+            predicted.append((row, _predict(args, row, requests, given)))
+        except CannotPredictError as error:
+            note(f"{plain(row.name)}: no prediction: {plain(str(error))}")
+    if not predicted:
+        raise UsageError("No row can be predicted: see above.")
     controls: dict[str, tuple[Measured, RankMemory]] = {}
-    for row, rank in zip(rows, predicted, strict=True):
+    for row, rank in predicted:
         if row.is_control:
             controls.setdefault(row.job, (row, rank))
-    return [one for row, rank in zip(rows, predicted, strict=True) for one in hold(row, rank, controls.get(row.job))]
+    return [one for row, rank in predicted for one in hold(row, rank, controls.get(row.job))]
 
 
 def _predict(
@@ -84,7 +94,6 @@ def _predict(
     given: Mapping[str, Any] | None,
 ) -> RankMemory:
     from orchestrator.predict.memory import predict_memory
-    from orchestrator.predict.problem import CannotPredictError
     from orchestrator.predict.read import read_job
 
     # A finished configuration says everything: the command line's job is that of the other rows.
@@ -92,11 +101,7 @@ def _predict(
     request: dict[str, Any] = {**asked, **row.recompute}
     for group, settings in row.settings.items():
         request[group] = {**(request.get(group) or {}), **settings}
-    try:
-        job = read_job(request, row.effective or given, args.transformer_engine).job
-        return predict_memory(job).hottest
-    except CannotPredictError as error:
-        raise UsageError(f"{row.name}: no prediction. {error}") from error
+    return predict_memory(read_job(request, row.effective or given, args.transformer_engine).job).hottest
 
 
 def _requests(args: argparse.Namespace, wanted: set[tuple[str, ...]]) -> dict[tuple[str, ...], Mapping[str, Any]]:

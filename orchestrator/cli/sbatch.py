@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
         "would submit, complete in itself. `sbatch` takes it, and `collect` takes in what it leaves. Submits nothing.",
     )
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="as for a run; cluster=slurm unless said")
-    parser.add_argument("--candidate", metavar="NAME", help="only this one of a study or sweep")
+    parser.add_argument("--candidate", metavar="NAME", help="only this one of a study or sweep, or one of its repeats")
     parser.add_argument("--config-name", "-cn", metavar="NAME", help="the primary configuration, instead of config")
     parser.add_argument("--config-dir", "-cd", metavar="DIR", help="a conf folder that comes before all others")
 
@@ -51,7 +52,8 @@ def run(given: argparse.Namespace) -> int:
     if not any(word.lstrip("+").startswith("cluster=") for word in overrides):
         overrides.append("cluster=slurm")
     with composing(given.config_dir, given.config_name) as composer:
-        chosen = _chosen(given.candidate, expand_mode(expand(overrides, composer, True)))
+        candidate, repeat = _repeat_of(given.candidate)
+        chosen = _chosen(candidate, expand_mode(expand(overrides, composer, True)))
     results_dir = Path(chosen[0].request["results_dir"]).expanduser().absolute()
     asked = Asked(tuple(chosen), results_dir, "")
     request = asked.request
@@ -69,6 +71,9 @@ def run(given: argparse.Namespace) -> int:
     asks = [Ask.of(one) for one in plan.entries if one.status not in (Status.REJECTED, Status.DUPLICATE)]
     if not asks:
         raise UsageError("Every candidate is refused: see above. There is no job to print.")
+    asks = [one for one in asks if repeat is None or one.repeat == repeat]
+    if not asks:
+        raise UsageError(f"There is no {given.candidate!r}: study.repeats is {request['study']['repeats']}.")
     settings = batch_settings(request, plan.study, results_dir, software, package=None)
     settings = replace(settings, controls=Controls.of(plan))
     try:
@@ -84,6 +89,12 @@ def run(given: argparse.Namespace) -> int:
     script = job_script(batch)
     print(json.dumps({"batch": batch.batch, "script": script}, indent=2) if given.json else script)
     return 0
+
+
+def _repeat_of(name: str | None) -> tuple[str | None, int | None]:
+    """A candidate's name and which of its repeats, as plans name them; None for all of them."""
+    found = re.fullmatch(r"(.+) \(repeat (\d+)\)", name or "")
+    return (found[1], int(found[2])) if found else (name, None)
 
 
 def _chosen(name: str | None, composed: Sequence[Composed]) -> list[Composed]:

@@ -165,13 +165,13 @@ def _by_key(asks: Sequence[Ask]) -> list[Ask]:
 
 
 def _with_controls(asks: Sequence[Ask], controls: Mapping[str, Ask], settings: BatchSettings) -> list[BatchTrial]:
-    """Trials of one match key lie next to each other (`_by_key`)."""
-    listed: list[BatchTrial] = []
-    for key, found in groupby(asks, key=lambda ask: ask.candidate.match_key):
+    """Trials of one match key lie next to each other (`_by_key`). Those without a control come first: what stands
+    behind an opening control is held against it."""
+    refused = settings.controls.refused
+    listed = [batch_trial(ask, ROLE_TRIAL) for ask in asks if ask.candidate.match_key in refused]
+    held = [ask for ask in asks if ask.candidate.match_key not in refused]
+    for key, found in groupby(held, key=lambda ask: ask.candidate.match_key):
         own = list(found)
-        if key in settings.controls.refused:
-            listed += [batch_trial(ask, ROLE_TRIAL) for ask in own]
-            continue
         asked = next((ask for ask in own if ask.candidate.is_control), None)
         control = asked or controls.get(key) or _extra_control(own[0], settings)
         listed.append(batch_trial(control, ROLE_CONTROL_FIRST))

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 from orchestrator.config.schema import RECOMPUTE_KEYS as RECOMPUTE_KEYS
 from orchestrator.plan.recipe import recipe_digest
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
+from orchestrator.select.match import flatten
 
 REQUEST_DIGITS = 14
 FINGERPRINT_DIGITS = 6
@@ -26,6 +27,7 @@ _OF_SOFTWARE = ("version", "commit", "dirty", "diff", "digest")
 _OF_THE_MACHINE = frozenset({"kernel"})
 """Found by the validator on the machine that plans, which need not be the one that runs."""
 _PINS = ("bridge", "megatron_core")
+_OFFLOADING = "cpu_offloading"
 _TRAINER_WITHOUT_EFFECT = frozenset({"compiled_meter", "stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 
 
@@ -52,14 +54,15 @@ class Candidate:
 
         Recompute and offloading to the host are what candidates differ in, as in `select.match`.
         """
-        rest = {key: value for key, value in normalise(self.request).items() if key not in RECOMPUTE_KEYS}
-        rest["model"] = without_offloading(rest["model"])
+        request = normalise(without_offloading(self.request))
+        rest = {key: value for key, value in request.items() if key not in RECOMPUTE_KEYS}
         return _digest(canonical(rest))[:16]
 
     @property
     def is_control(self) -> bool:
-        """Granularity `selective` with an explicitly empty module list."""
-        return self.request.get("recompute_granularity") == "selective" and self.request.get("recompute_modules") == []
+        """Granularity `selective` with an explicitly empty module list, and nothing offloaded in its place."""
+        empty = self.request.get("recompute_granularity") == "selective" and self.request.get("recompute_modules") == []
+        return empty and not offloads(self.request)
 
 
 def group(request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -68,9 +71,37 @@ def group(request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def without_offloading(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model's settings, without those that move activations or weights to the host instead of recomputing."""
-    return {key: value for key, value in model.items() if not key.startswith("cpu_offloading")}
+def offloads(request: Mapping[str, Any]) -> bool:
+    """Whether a request moves activations or weights to the host, by its model or by an override of the recipe's."""
+    return any(value is True for path, value in _offloading(request) if _leaf(path) == _OFFLOADING)
+
+
+def without_offloading(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A request without its settings of that, which stand in the place of recompute settings."""
+    if not any(True for _ in _offloading(request)):
+        return dict(request)
+    trainer = group(request, "trainer")
+    kept = {"model": _kept(group(request, "model"))}
+    if isinstance(trainer.get("overrides"), Mapping):
+        kept["trainer"] = {**trainer, "overrides": _kept(trainer["overrides"])}
+    return {**request, **kept}
+
+
+def _offloading(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for settings in (group(request, "model"), group(group(request, "trainer"), "overrides")):
+        for path, value in flatten(settings).items():
+            if _leaf(path).startswith(_OFFLOADING):
+                yield path, value
+
+
+def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in settings.items() if not _leaf(str(key)).startswith(_OFFLOADING)}
+    pruned = {key: _kept(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+    return {key: value for key, value in pruned.items() if value != {} or settings[key] == {}}
+
+
+def _leaf(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def trainer_of(request: Mapping[str, Any]) -> str:

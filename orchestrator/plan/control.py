@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.plan.candidate import Candidate, group, without_offloading
+from orchestrator.plan.candidate import Candidate, offloads, without_offloading
 from orchestrator.plan.finding import Finding
 from orchestrator.plan.rules import check
 from orchestrator.plan.subject import Subject
@@ -25,10 +25,8 @@ def control_of(candidate: Candidate) -> Candidate:
 
     It does not offload either: Megatron Core takes one or the other, and a control is what both are held against.
     """
-    request = {**candidate.request, **_CONTROL}
-    if group(request, "model").get("cpu_offloading") is True:
-        request["model"] = without_offloading(group(request, "model"))
-    return replace(candidate, name="control", request=request)
+    request = without_offloading(candidate.request) if offloads(candidate.request) else candidate.request
+    return replace(candidate, name="control", request={**request, **_CONTROL})
 
 
 def refused_controls(

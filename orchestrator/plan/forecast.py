@@ -30,7 +30,7 @@ class Forecast:
     """Of one trial."""
 
     memory: Range | None
-    """Of the rank that needs most; None where it cannot be predicted: the notes say why."""
+    """Of the rank that needs most; None where it cannot be predicted."""
     hours: Hours | None
     """GPU-hours; None for a trainer that uses no GPU, or where only a recipe knows how many."""
     step: StepTime | None = None
@@ -40,7 +40,9 @@ class Forecast:
     too_much: str | None = None
     """The limit or the device that the low end of the range is above, as a person reads it."""
     notes: tuple[str, ...] = ()
-    """What was assumed, or taught by an earlier run, or why there is no memory."""
+    """What was assumed, or taught by an earlier run."""
+    problem: str | None = None
+    """Why there is no memory."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def forecast(entry: PlannedTrial, earlier: Earlier | None = None) -> Forecast:
     except ArithmeticError:  # sizes of zero, which no rule knows of
         return Forecast(None, _hours(entry.request, entry.world_size, None))
     except CannotPredictError as error:
-        return Forecast(None, _hours(entry.request, entry.world_size, None), notes=(f"not where {error}",))
+        return Forecast(None, _hours(entry.request, entry.world_size, None), problem=str(error))
     taught = () if calibration is None else (*calibration.notes, CALIBRATED)
     return Forecast(
         memory,

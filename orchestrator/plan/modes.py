@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.config.errors import UsageError
 from orchestrator.config.multirun import Composed
 from orchestrator.config.nearest import nearest
-from orchestrator.plan.candidate import Candidate
+from orchestrator.plan.candidate import Candidate, offloads
 from orchestrator.plan.finding import Kind
 from orchestrator.plan.labels import allowed_labels
 from orchestrator.plan.rules import check
@@ -39,6 +39,11 @@ def expand_mode(composed: Sequence[Composed], revision: Revision | None = None) 
     """
     study = composed[0].request["study"]
     mode = str(study["mode"])
+    if mode == ESCALATE and (one := next((one for one in composed if offloads(one.request)), None)):
+        raise UsageError(
+            f"study.mode=escalate goes by predictions, and what {one.name} offloads to the host is not predicted: "
+            "leave it out of the search, or measure it in a study of its own."
+        )
     if mode == GRID:
         return tuple(composed)
     if mode == ESCALATE and len(composed) > 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from orchestrator.config.schema import RECIPE
 from orchestrator.plan.candidate import REQUEST_DIGITS, Candidate, other_fingerprints, request_digest, trial_id
 from orchestrator.plan.control import refused_controls
 from orchestrator.plan.finding import Finding, Kind
@@ -183,7 +184,7 @@ def _without_control(plan: Plan, revision: Revision) -> dict[str, Finding]:
     def candidates(*statuses: Status) -> list[Candidate]:
         return [Candidate(one.name, one.request) for one in plan.of(*statuses) if one.repeat == 0]
 
-    controls = [one for one in plan.rejected if one.is_control]
+    controls = [one for one in plan.rejected if one.is_control and _says_no_more(one.request)]
     return refused_controls(
         [Candidate(one.name, one.request) for one in plan.new],
         candidates(Status.NEW, Status.KNOWN),
@@ -191,6 +192,11 @@ def _without_control(plan: Plan, revision: Revision) -> dict[str, Finding]:
         revision,
         strict=plan.strict,
     )
+
+
+def _says_no_more(request: Mapping[str, Any]) -> bool:
+    """Whether an asked-for control says nothing that an added one would not."""
+    return all(request.get(key) in (None, RECIPE) for key in ("recompute_method", "recompute_num_layers"))
 
 
 def _judge(

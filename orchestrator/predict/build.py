@@ -49,9 +49,8 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
     """The job of such settings.
 
     Raises:
-        CannotPredictError: a size is missing, or of the wrong type, or something is moved to the host.
+        CannotPredictError: a size is missing, or of the wrong type.
     """
-    _refuse_offloading(sections)
     model = sections.model
     layout = _layout(model, world_size or integer(sections.train, "world_size", 0))
     numerics = _numerics(sections, layout)
@@ -67,18 +66,17 @@ def build_job(sections: Sections, world_size: int | None = None) -> Job:
         ),
         recompute=recompute_of(model),
         cuda_graphs=numerics.cuda and _has_graphs(model),
+        offloading=_offloading(sections),
     )
     refuse_inconsistent(job)
     return job
 
 
-def _refuse_offloading(sections: Sections) -> None:
-    """What streams beside the step move to the host, and when it is back, is not counted."""
+def _offloading(sections: Sections) -> str | None:
     model = ("cpu_offloading", "fine_grained_activation_offloading")
     found = [f"model.{name}" for name in model if sections.model.get(name)]
     found += ["optimizer.optimizer_cpu_offload"] * bool(sections.optimizer.get("optimizer_cpu_offload"))
-    if found:
-        raise CannotPredictError(f"{found[0]} moves memory to the host, which predictions do not count")
+    return found[0] if found else None
 
 
 def recompute_of(fields: Mapping[str, Any]) -> Recompute:

@@ -218,6 +218,8 @@ class Job:
     batch: Batch
     recompute: Recompute
     cuda_graphs: bool = False
+    offloading: str | None = None
+    """The setting by which memory moves to the host; what streams beside the step hold there is not predicted."""
 
     @property
     def microbatches(self) -> int:

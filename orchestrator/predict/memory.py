@@ -17,6 +17,7 @@ from orchestrator.predict.parameters import (
     output_parameters,
 )
 from orchestrator.predict.pipeline import Chunk, Mix, Moments, chunks_of, moments
+from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.walk import Walk, walk
 from orchestrator.vocabulary import Stage
 
@@ -92,8 +93,10 @@ def predict_memory(job: Job) -> Prediction:
     """The peaks of every pipeline rank.
 
     Raises:
-        CannotPredictError: the layers do not divide over the pipeline.
+        CannotPredictError: the layers do not divide over the pipeline, or memory moves to the host.
     """
+    if job.offloading is not None:
+        raise CannotPredictError(f"{job.offloading} moves memory to the host, which predictions do not count")
     return Prediction(
         tuple(_rank(job, index, chunks) for index, chunks in enumerate(chunks_of(job.shapes, job.layout)))
     )

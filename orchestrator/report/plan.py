@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.plan.candidate import group, trainer_of
+from orchestrator.plan.candidate import Candidate, group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.forecast import Forecast, total_hours
 from orchestrator.plan.plan import ACTIVE_RULE, VALIDATOR_RULE, Plan, PlannedTrial, Status
@@ -94,9 +94,9 @@ def detail_lines(plan: Plan) -> list[str]:
     to_run = plan.of(Status.NEW, Status.KNOWN)
     for finding, found in _by_rule(to_run, _WARNINGS):
         lines += _said(f"warning ({finding.kind}, {finding.rule})", found)
-    for finding in dict.fromkeys(plan.refused_controls.values()):
-        text = "no control will run, so nothing tells what recomputing costs here"
-        lines.append(f"warning ({finding.rule}): {text}: {plain(finding.message)}")
+    for finding, entries in _without_control(plan):
+        said = "no control can run, so nothing will tell what recomputing costs"
+        lines.append(f"warning ({finding.rule}): {said} ({_names(entries)}): {plain(finding.message)}")
     for _, found in _by_rule(to_run, (Kind.OPEN,)):
         lines += _said("open", found)
     for _, found in _by_rule(plan.new, (Kind.NOTE,)):
@@ -147,6 +147,8 @@ def prediction_notes(predicted: Mapping[str, Forecast]) -> list[str]:
     """What predictions took for granted, each once; and that none of them decides."""
     notes = dict.fromkeys(note for one in predicted.values() for note in one.notes)
     lines = [f"predicted: {plain(note)}" for note in notes]
+    problems = dict.fromkeys(one.problem for one in predicted.values() if one.problem)
+    lines += [f"not predicted: {plain(problem)}" for problem in problems]
     if any(one.too_much for one in predicted.values()):
         lines.append("predicted: what will not fit runs all the same; a prediction decides nothing")
     return lines
@@ -222,7 +224,10 @@ def as_json(
             for cost in costs(plan)
         ],
         "gpu_hours": None if hours is None else _three(hours),
-        "refused_controls": [finding.message for finding in dict.fromkeys(plan.refused_controls.values())],
+        "without_control": [
+            {"rule": finding.rule, "message": finding.message, "trials": [entry.trial for entry in entries]}
+            for finding, entries in _without_control(plan)
+        ],
         "notes": list(plan.notes),
         "scripts": [{"name": name, "text": text} for name, text in scripts],
         "trials": [_entry_json(entry, (predicted or {}).get(entry.trial)) for entry in plan.entries],
@@ -240,6 +245,7 @@ def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, An
         "label": entry.label,
         "world_size": entry.world_size,
         "predicted_bytes": None if memory is None else _three(memory),
+        "not_predicted": None if predicted is None else predicted.problem,
         "predicted_gpu_hours": None if hours is None else _three(hours),
         "predicted_step_seconds": None if step is None else _three(step),
         "will_not_fit": None if predicted is None else predicted.too_much,
@@ -327,6 +333,16 @@ def _by_rule(
                 group = groups.setdefault((finding.kind, finding.rule, words), (finding, []))
                 group[1].append((entry, finding.message))
     return list(groups.values())[:MOST_LISTED]
+
+
+def _without_control(plan: Plan) -> list[tuple[Finding, list[PlannedTrial]]]:
+    """The new trials that run without a control, by what refuses it."""
+    found: dict[Finding, list[PlannedTrial]] = {}
+    for entry in plan.new if plan.refused_controls else ():
+        refusal = plan.refused_controls.get(Candidate(entry.name, entry.request).match_key)
+        if refusal is not None:
+            found.setdefault(refusal, []).append(entry)
+    return list(found.items())
 
 
 def _said(title: str, found: Sequence[tuple[PlannedTrial, str]]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from orchestrator.predict.calibrate import Calibration, calibrate, expect
 from orchestrator.predict.job import FULL, UNIFORM, Job, Recompute
 from orchestrator.predict.memory import Prediction, predict_memory
+from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.timing import H100, speed_from_control, step_time
 from orchestrator.predict.verdict import range_of
 from orchestrator.predict.walk import active_labels
@@ -39,13 +40,20 @@ def prospects_of(asked: Sequence[Asked], measured: ControlMeasured | None = None
     """Every candidate's prospect, in the order asked.
 
     Raises:
-        CannotPredictError: a candidate's layers do not divide over its pipeline.
+        CannotPredictError: a candidate's layers do not divide over its pipeline, or it moves memory to the host.
     """
-    predictions = {one.name: predict_memory(one.job) for one in asked}
+    predictions = {one.name: _predict(one) for one in asked}
     control = next((one for one in asked if one.is_control), None)
     calibration = _calibration(control, predictions, measured)
     reference = predictions[control.name].hottest.kept if control is not None else None
     return tuple(_prospect(one, predictions[one.name], control, calibration, reference, measured) for one in asked)
+
+
+def _predict(asked: Asked) -> Prediction:
+    try:
+        return predict_memory(asked.job)
+    except CannotPredictError as error:
+        raise CannotPredictError(f"{asked.name}: {error}") from error
 
 
 def _calibration(

@@ -59,7 +59,8 @@ def _trials(connection: Connection, word: str, *, whole: bool) -> dict[str, str]
 
 def _bracketed(labels: str) -> str:
     """A trial's name from its labels as tables list them, without brackets: `[layernorm,moe]` of `layernorm, moe`."""
-    return f"[{','.join(label.strip() for label in labels.split(','))}]"
+    labels, repeat, number = labels.partition(" (repeat ")
+    return f"[{','.join(label.strip() for label in labels.split(','))}]{repeat}{number}"
 
 
 def _in_study(connection: Connection, word: str) -> dict[str, str]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.dispatch.batch import Ask, BatchSettings, Controls, make_batches
+from orchestrator.dispatch.followup import regrouped
 from orchestrator.plan.candidate import Candidate, trial_id
 from orchestrator.records.spec import ROLE_CONTROL_FIRST, ROLE_CONTROL_LAST, ROLE_TRIAL
 
@@ -62,8 +63,11 @@ def test_what_is_offloaded_shares_a_control_that_neither_offloads_nor_recomputes
 def test_trials_whose_control_is_refused_run_without_one_and_others_with_theirs() -> None:
     alone, held = [ask(["mlp"]), ask(["moe"]), ask(["core_attn"]), ask(["moe_act"])], ask(["mlp"], model="bb")
     refused = Controls(refused=frozenset({alone[0].candidate.match_key}))
-    (batch,) = make_batches([*alone, held], replace(SETTINGS, controls=refused))
+    (batch,) = make_batches([held, *alone], replace(SETTINGS, controls=refused))
     assert [trial.role for trial in batch.trials] == [*[ROLE_TRIAL] * 4, ROLE_CONTROL_FIRST, ROLE_TRIAL]
+    assert regrouped(batch, {1, 5}) == [batch.trials[1], batch.trials[4], batch.trials[5]], (
+        "held against no other key's"
+    )
 
 
 def test_the_control_among_the_candidates_opens_further_jobs_too_however_it_is_spelt() -> None:

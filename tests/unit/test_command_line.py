@@ -220,6 +220,10 @@ def test_a_script_of_a_study_has_all_its_candidates_or_the_one_that_is_named(
     assert '"name": "[core_attn]"' not in one
     assert main([*asked, "--candidate", "moe"]) == 2
     assert "There is no candidate 'moe' here; there is [], [core_attn], [mlp]." in capsys.readouterr().err
+    assert main([*asked, "study.repeats=2", "--candidate", "[mlp] (repeat 1)"]) == 0
+    assert capsys.readouterr().out.count('"repeat": 1') == 1
+    assert main([*asked, "--candidate", "[mlp] (repeat 1)"]) == 2
+    assert "study.repeats is 1" in capsys.readouterr().err
 
 
 def test_a_script_leaves_out_what_a_run_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.config.compose import compose
@@ -74,3 +76,10 @@ def test_a_label_of_the_list_that_the_rules_refuse_is_named_with_why() -> None:
     assert "moe_grouped_gemm" in dropped["moe_act"]
     grid = words[:2]
     assert dropped_from_base([Composed("one", tuple(grid), compose(grid))]) == {}
+
+
+def test_a_search_names_what_it_cannot_predict() -> None:
+    offloading = [*composed("study.mode=escalate"), *composed("study.mode=escalate", "model.cpu_offloading=true")]
+    offloading[1] = replace(offloading[1], name="offloads 8")
+    with pytest.raises(UsageError, match="what offloads 8 offloads to the host is not predicted"):
+        expand_mode(offloading)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.plan.candidate import Candidate, trial_id
+from orchestrator.plan.control import control_of
 from orchestrator.plan.finding import Kind
 from orchestrator.plan.plan import Plan, Status, make_plan
-from orchestrator.plan.verdict import Verdict
-from orchestrator.report.plan import detail_lines
+from orchestrator.plan.verdict import Revision, Verdict
+from orchestrator.report.plan import as_json, detail_lines
 
 REQUEST: dict[str, Any] = {
     "recompute_granularity": "selective",
@@ -227,22 +228,60 @@ def test_what_a_recipe_hides_from_the_validator_it_does_not_consent_to() -> None
     assert entry.status is Status.REJECTED
 
 
-def test_a_control_that_cannot_run_is_told_and_none_is_added() -> None:
-    off = bridge()
-    off.request.update(recompute_granularity=None, recompute_modules=None)
-    assert planned(off).refused_controls == {}
-    off.request["model"]["cpu_offloading"] = True
-    assert planned(off).refused_controls == {}, "the control offloads nothing"
+def offloading(**request: Any) -> Candidate:
+    one = bridge(cpu_offloading=True, cpu_offloading_num_layers=8)
+    one.request.update(recompute_granularity=None, recompute_modules=None)
+    one.request.update(request)
+    return one
+
+
+@pytest.mark.parametrize("nested", [{"model.cpu_offloading": True}, {"model": {"cpu_offloading": True}}])
+def test_what_offloads_in_any_spelling_has_the_control_of_what_recomputes(nested: dict[str, Any]) -> None:
     inside = bridge()
     inside.request.update(recompute_granularity=None, recompute_modules=None)
-    inside.request["trainer"]["overrides"] = {"model.cpu_offloading": True}
-    plan = planned(inside)
+    overrides = {"optimizer.lr": 0.1}
+    inside.request["trainer"]["overrides"] = {**overrides, **nested}
+    plain = bridge()
+    plain.request["trainer"]["overrides"] = overrides
+    plain.request.update(recompute_granularity="selective", recompute_modules=["moe"])
+    assert inside.match_key == plain.match_key
+    assert control_of(inside).request == control_of(plain).request
+    assert control_of(inside).is_control
+    plan = planned(inside, offloading(), plain)
+    assert plan.refused_controls == {}
+    assert [entry.status for entry in plan.entries] == [Status.NEW] * 3
+
+
+def test_a_control_that_offloads_is_none_and_its_refusal_takes_no_control_away() -> None:
+    odd = offloading(recompute_granularity="selective", recompute_modules=[])
+    assert not odd.is_control
+    plan = planned(odd, offloading())
+    assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]
+    assert plan.refused_controls == {}
+
+
+def test_a_control_that_cannot_run_is_told_by_the_trials_that_lack_it() -> None:
+    """Megatron Core 0.15 refuses recomputation with CUDA graphs, of nothing too."""
+    captured = candidate("off", None)
+    captured.request.update(recompute_granularity=None)
+    captured.request["model"]["cuda_graph_impl"] = "local"
+    plan = planned(captured, revision=Revision("0.15.3"))
     assert [entry.status for entry in plan.entries] == [Status.NEW]
-    assert [finding.rule for finding in plan.refused_controls.values()] == ["cpu-offloading-recompute"]
-    assert any("no control will run" in line and "recompute=off" in line for line in detail_lines(plan))
+    assert [finding.rule for finding in plan.refused_controls.values()] == ["graph-recompute"]
+    assert any("no control can run" in line and "(off)" in line for line in detail_lines(plan))
+    (said,) = as_json(plan)["without_control"]
+    assert said["trials"] == [plan.entries[0].trial]
 
 
 def test_a_control_that_the_framework_refused_is_not_added_behind_its_back() -> None:
     plan = planned(CONTROL, ATTENTION, verdicts=[Verdict(ok=False, message="no lists here"), Verdict(ok=True)])
     assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]
     assert [finding.message for finding in plan.refused_controls.values()] == ["no lists here"]
+
+
+def test_a_control_with_a_setting_too_many_is_added_without_it() -> None:
+    odd = candidate("odd", [])
+    odd.request["recompute_num_layers"] = 3
+    plan = planned(odd, ATTENTION)
+    assert [entry.status for entry in plan.entries] == [Status.REJECTED, Status.NEW]
+    assert plan.refused_controls == {}

@@ -120,6 +120,20 @@ def test_rows_are_held_against_the_control_of_the_same_settings(
     assert (saving["name"], saving["measured"]) == ("[moe] micro_batch_size=2", 10**10)
 
 
+def test_a_row_without_a_prediction_takes_none_from_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    odd = row(granularity=None, modules=None, model={"cpu_offloading": True})
+    path.write_text("\n".join(json.dumps(one) for one in (row(), odd, row(modules=["moe"]))))
+    assert main(["predict", *JOB, "--against", str(path), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert len({one["name"] for one in json.loads(printed.out)["figures"]}) == 2
+    assert "no prediction: model.cpu_offloading moves memory to the host" in printed.err
+    path.write_text(json.dumps(odd))
+    assert main(["predict", *JOB, "--against", str(path)]) == 2
+
+
 def test_a_finished_configuration_needs_no_other_rows_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The command line says the job of rows that do not bring their own."""
     path = tmp_path / "rows.jsonl"

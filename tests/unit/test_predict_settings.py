@@ -46,9 +46,6 @@ def test_any_value_of_a_setting_is_predicted_or_refused(where: tuple[str, str], 
 @pytest.mark.parametrize(
     ("section", "name", "value", "message"),
     [
-        ("model", "cpu_offloading", True, "model.cpu_offloading moves memory to the host"),
-        ("model", "fine_grained_activation_offloading", True, "moves memory to the host"),
-        ("optimizer", "optimizer_cpu_offload", True, "optimizer.optimizer_cpu_offload moves memory to the host"),
         ("model", "num_layers", 0, "num_layers=0 must be above zero"),
         ("model", "num_layers", "16", "num_layers='16' is not a whole number"),
         ("model", "tensor_model_parallel_size", 0, "tensor_model_parallel_size=0 must be above zero"),
@@ -67,6 +64,20 @@ def test_any_value_of_a_setting_is_predicted_or_refused(where: tuple[str, str], 
 def test_what_no_job_can_have_is_refused(section: str, name: str, value: Any, message: str) -> None:
     with pytest.raises(CannotPredictError, match=message):
         read_effective(changed(section, name, value), 1)
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("model", "cpu_offloading"),
+        ("model", "fine_grained_activation_offloading"),
+        ("optimizer", "optimizer_cpu_offload"),
+    ],
+)
+def test_what_moves_to_the_host_is_a_job_whose_memory_is_not_predicted(section: str, name: str) -> None:
+    job = read_effective(changed(section, name, True), 1)
+    with pytest.raises(CannotPredictError, match=rf"^{section}\.{name} moves memory to the host"):
+        predict_memory(job)
 
 
 @pytest.mark.parametrize(

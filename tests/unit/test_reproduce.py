@@ -11,6 +11,7 @@ from orchestrator.analysis.published_tables import published_rows, published_tab
 from orchestrator.analysis.reproduce import commands_for, repeat_candidate, repeat_group
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import expand
+from orchestrator.plan.candidate import offloads
 
 GROUPS = ("model", "parallelism", "precision", "training", "trainer", "revisions")
 SETTINGS = ("recompute_granularity", "recompute_modules", "recompute_method", "recompute_num_layers")
@@ -100,3 +101,16 @@ def test_commands_carry_the_target_of_the_study():
     (line,) = compare([made]).groups[0].lines
     (again,) = requests(repeat_candidate(line.candidate, made, commands_for([made], 35.91)[0]))
     assert again["study"]["target_gb"] == 35.91
+
+
+def test_commands_of_a_group_offload_for_the_candidate_that_does_alone():
+    base = ("trainer=bridge", "model=moonlight_16l", "training=moonlight_16l_1gpu")
+    offload = {"cpu_offloading": True, "cpu_offloading_num_layers": 4}
+    first = measured(asked(*base, "recompute=off", *(f"model.{name}={value}" for name, value in offload.items())))
+    first = replace(first, effective={"model": {**first.effective["model"], **offload}})
+    rows = [first, measured(asked(*base, "recompute_granularity=selective", "recompute_modules=[core_attn]"))]
+    (group,) = compare(rows).groups
+    (commands,) = commands_for([first])
+    assert not any("cpu_offloading" in word for word in commands.base)
+    settings = [(one["recompute_granularity"], offloads(one)) for one in requests(repeat_group(group, commands))]
+    assert sorted(settings, key=str) == [("selective", False), (None, True)]
