@@ -14,7 +14,7 @@ from orchestrator.predict.calibrate import Calibration
 from orchestrator.predict.hours import Hours, trial_hours
 from orchestrator.predict.job import SELECTIVE, Job, Recompute
 from orchestrator.predict.memory import predict_memory
-from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.problem import CannotPredictError, CannotRunError
 from orchestrator.predict.read import read_job
 from orchestrator.predict.timing import H100, StepTime, speed_from_control, step_time
 from orchestrator.predict.verdict import Answer, Range, range_of
@@ -43,6 +43,8 @@ class Forecast:
     """What was assumed, or taught by an earlier run."""
     problem: str | None = None
     """Why there is no memory."""
+    cannot_run: bool = False
+    """Whether that is because nothing could run it, as far as the recipe is known here."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ def forecast(entry: PlannedTrial, earlier: Earlier | None = None) -> Forecast:
         step = _step(job, earlier.control_seconds) if trainer_of(entry.request) == "bridge" else None
     except ArithmeticError:  # sizes of zero, which no rule knows of
         return Forecast(None, _hours(entry.request, entry.world_size, None))
+    except CannotRunError as error:
+        return Forecast(None, None, problem=str(error), cannot_run=True)
     except CannotPredictError as error:
         return Forecast(None, _hours(entry.request, entry.world_size, None), problem=str(error))
     taught = () if calibration is None else (*calibration.notes, CALIBRATED)

@@ -24,7 +24,7 @@ from orchestrator.predict.job import (
 )
 from orchestrator.predict.layer_kinds import layer_kinds
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
-from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.problem import CannotPredictError, CannotRunError
 from orchestrator.predict.settings import integer, number, optional, positive, size, word
 
 _FUSED_SINCE = (2, 14)
@@ -112,11 +112,11 @@ def _layout(model: Mapping[str, Any], world_size: int) -> Layout:
         try:
             stages = tuple(tuple(stage) for stage in parse_layout(asked))
         except LayoutError as error:
-            raise CannotPredictError(str(error)) from error
+            raise CannotRunError(str(error)) from error
     least = math.lcm(tp * pp * cp, whole * ep * pp)
     world = world_size or least
     if world % (tp * pp * cp) or world % (whole * ep * pp):
-        raise CannotPredictError(
+        raise CannotRunError(
             f"{world} ranks do not divide by tp={tp} x pp={pp} x cp={cp}, and by etp={whole} x ep={ep} x pp={pp}; "
             f"the fewest that do are {least}"
         )

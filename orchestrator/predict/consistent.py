@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.predict.job import BLOCK, FULL, UNIFORM, Job
-from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.problem import CannotRunError
 
 
 def refuse_inconsistent(job: Job) -> None:
     """Megatron Core refuses each of these itself, where it is asked.
 
     Raises:
-        CannotPredictError: with what does not go together.
+        CannotRunError: with what does not go together.
     """
     problem = next(_problems(job), None)
     if problem is not None:
-        raise CannotPredictError(problem)
+        raise CannotRunError(problem)
 
 
 def _problems(job: Job) -> Iterator[str]:

@@ -16,8 +16,8 @@ from orchestrator.predict.parameters import Parameters, buffer_size, largest_sha
 
 COPIES_ASSUMED = (
     "which Transformer Engine runs is not said: one before 2.14 is taken, as Megatron Bridge 0.3.1 asks for, whose "
-    "optimizer step copies all moments to float32; name it to predict with --transformer-engine VERSION, or pin a "
-    "Bridge whose lock file is known, as revisions=guide_2026_08 does"
+    "optimizer step copies all moments to float32; `predict --transformer-engine VERSION` names it, and so does a "
+    "pinned Bridge whose lock file is known, as of revisions=guide_2026_08"
 )
 _FLOAT = 4
 _MIB = 2**20

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from orchestrator.predict.job import LayerKind, Layout, Shapes
-from orchestrator.predict.problem import CannotPredictError
+from orchestrator.predict.problem import CannotRunError
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
     decoder layer is, else with the output (transformer/transformer_block.py has_final_layernorm_in_this_stage).
 
     Raises:
-        CannotPredictError: the layers do not divide so; Megatron Core refuses it too.
+        CannotRunError: the layers do not divide so; Megatron Core refuses it too.
     """
     counts = _counts(shapes, layout)
     ranks: list[list[Chunk]] = [[] for _ in range(layout.pp)]
@@ -54,7 +54,7 @@ def chunks_of(shapes: Shapes, layout: Layout) -> tuple[tuple[Chunk, ...], ...]:
         ranks[stage % layout.pp].append(Chunk(layers, stage == 0, stage == last, start, inside, stage == normed))
         start += count
     if start != len(shapes.layers):
-        raise CannotPredictError(f"{len(shapes.layers)} layers do not divide over {len(counts)} pipeline stages")
+        raise CannotRunError(f"{len(shapes.layers)} layers do not divide over {len(counts)} pipeline stages")
     return tuple(tuple(chunks) for chunks in ranks)
 
 
@@ -145,11 +145,11 @@ def _counts(shapes: Shapes, layout: Layout) -> list[int]:
     else:
         padded = total + layout.count_embedding + layout.count_loss
         if padded % pp:
-            raise CannotPredictError(f"{padded} layers do not divide over {pp} pipeline stages")
+            raise CannotRunError(f"{padded} layers do not divide over {pp} pipeline stages")
         per_rank = [padded // pp] * pp
     chunks = layout.chunks
     if any(count % chunks for count in per_rank):
-        raise CannotPredictError(f"{per_rank} layers of the pipeline ranks do not divide over {chunks} virtual stages")
+        raise CannotRunError(f"{per_rank} layers of the pipeline ranks do not divide over {chunks} virtual stages")
     counts = [per_rank[stage % pp] // chunks for stage in range(pp * chunks)]
     counts[0] -= layout.count_embedding
     counts[-1] -= layout.count_loss
@@ -161,7 +161,7 @@ def _uneven(total: int, layout: Layout) -> list[int]:
     left = layout.pp - (first is not None) - (last is not None)
     rest = total - (first or 0) - (last or 0)
     if left and rest % left:
-        raise CannotPredictError(f"{rest} layers do not divide over the {left} pipeline stages that are left")
+        raise CannotRunError(f"{rest} layers do not divide over the {left} pipeline stages that are left")
     middle = rest // left if left else 0
     per_rank = [middle] * layout.pp
     if first is not None:

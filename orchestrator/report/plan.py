@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orchestrator.dispatch.slurm.parameters import limit_seconds
 from orchestrator.plan.candidate import Candidate, group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.forecast import Forecast, total_hours
@@ -120,7 +121,10 @@ def cost_lines(plan: Plan, predicted: Mapping[str, Forecast] | None = None) -> l
     """What running the new trials takes at most, in ranks or GPUs and time; and what is expected, where it is."""
     run = "would run at most" if plan.searched else "would run"
     return [
+        *_cannot_run(plan, predicted or {}),
         *(f"{run} {_cost(cost)}" for cost in costs(plan)),
+        *_search_lines(plan),
+        *_too_long(plan, predicted or {}),
         *hours_lines(predicted or {}, searched=plan.searched),
         *step_lines(predicted or {}),
         *prediction_notes(predicted or {}),
@@ -147,7 +151,7 @@ def prediction_notes(predicted: Mapping[str, Forecast]) -> list[str]:
     """What predictions took for granted, each once; and that none of them decides."""
     notes = dict.fromkeys(note for one in predicted.values() for note in one.notes)
     lines = [f"predicted: {plain(note)}" for note in notes]
-    problems = dict.fromkeys(one.problem for one in predicted.values() if one.problem)
+    problems = dict.fromkeys(one.problem for one in predicted.values() if one.problem and not one.cannot_run)
     lines += [f"not predicted: {plain(problem)}" for problem in problems]
     if any(one.too_much for one in predicted.values()):
         lines.append("predicted: what will not fit runs all the same; a prediction decides nothing")
@@ -246,6 +250,7 @@ def _entry_json(entry: PlannedTrial, predicted: Forecast | None) -> dict[str, An
         "world_size": entry.world_size,
         "predicted_bytes": None if memory is None else _three(memory),
         "not_predicted": None if predicted is None else predicted.problem,
+        "cannot_run": False if predicted is None else predicted.cannot_run,
         "predicted_gpu_hours": None if hours is None else _three(hours),
         "predicted_step_seconds": None if step is None else _three(step),
         "will_not_fit": None if predicted is None else predicted.too_much,
@@ -266,6 +271,48 @@ def _shape_lines(plan: Plan) -> list[str]:
         shapes.setdefault(entry.world_size, []).append(entry)
     run = _may_run(plan)
     return [f"  {run} {_ranks(ranks)}: {len(entries)} trials: {_names(entries)}" for ranks, entries in shapes.items()]
+
+
+def _cannot_run(plan: Plan, predicted: Mapping[str, Forecast]) -> list[str]:
+    """What no rule refused, for want of the recipe, and yet cannot run as far as the recipe is known here."""
+    found: dict[str, list[PlannedTrial]] = {}
+    for entry in plan.new:
+        one = predicted.get(entry.trial)
+        if one is not None and one.cannot_run and one.problem:
+            found.setdefault(one.problem, []).append(entry)
+    return [
+        f"warning: {_names(entries)} cannot run: {plain(problem)} (where the recipe is built it will be refused)"
+        for problem, entries in found.items()
+    ]
+
+
+def _search_lines(plan: Plan) -> list[str]:
+    if not plan.searched or not plan.new:
+        return []
+    study = group(plan.new[0].request, "study")
+    target, hours = study.get("target_gb"), study.get("gpu_hours")
+    what = "the fastest that passes" if target is None else f"the fastest within {target:g} GB on every rank"
+    bound = "study.gpu_hours sets no bound" if hours is None else f"and ends at {hours:g} GPU-hours"
+    return [f"the search looks for {what}, {bound}"]
+
+
+def _too_long(plan: Plan, predicted: Mapping[str, Forecast]) -> list[str]:
+    """Trials that take longer than their job may, even where a prediction is at its lowest."""
+    found: dict[str, list[tuple[PlannedTrial, float]]] = {}
+    for entry in plan.new:
+        one = predicted.get(entry.trial)
+        time = group(entry.request, "cluster").get("time")
+        limit = limit_seconds(time)
+        if one is None or one.hours is None or not entry.world_size or limit is None:
+            continue
+        least = one.hours.low * 3600 / entry.world_size
+        if least > limit:
+            found.setdefault(str(time), []).append((entry, least))
+    return [
+        f"warning: cluster.time={time} ends a job before a trial of {_names([entry for entry, _ in entries])}, which "
+        f"should take {_duration(min(least for _, least in entries))} at least: raise it, or lower training.train_iters"
+        for time, entries in found.items()
+    ]
 
 
 def _may_run(plan: Plan) -> str:
@@ -300,6 +347,8 @@ def _fate(entry: PlannedTrial, predicted: Mapping[str, Forecast], run: str) -> s
 
 def _expected(predicted: Forecast | None) -> str:
     memory = predicted.memory if predicted is not None else None
+    if predicted is not None and predicted.cannot_run:
+        return ", but cannot"
     if memory is None:
         return ""
     low, high = format_bytes(memory.low), format_bytes(memory.high)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.compose import compose
 from orchestrator.dispatch.slurm import executor
 from orchestrator.dispatch.slurm.cluster import cluster_of, shape_of
 from orchestrator.dispatch.slurm.parameters import job_parameters
@@ -188,6 +189,33 @@ def test_a_recipe_that_nobody_could_ask_has_hours_in_a_wide_range_and_no_memory(
     assert told["gpu_hours"]["high"] > 3 * told["gpu_hours"]["low"]
 
 
+def on_gpus(**request: Any) -> Plan:
+    """A plan of one trial of a recipe that is known here, but was not built."""
+    words = ["trainer=bridge", "model=qwen3_30b_a3b", "recompute=control", "cluster=slurm", "parallelism.world_size=16"]
+    composed = compose([*words, *(f"{key.replace('__', '.')}={value}" for key, value in request.items())])
+    return make_plan("q", [Candidate("[]", composed)], known={})
+
+
+def test_what_cannot_run_as_far_as_the_recipe_is_known_is_told_without_hours() -> None:
+    plan = on_gpus(parallelism__world_size=12, parallelism__ep=8, parallelism__pp=1)
+    lines = whole(plan, predicted=forecasts(plan))
+    assert any(line.endswith("to run on 12 ranks, but cannot") for line in lines)
+    assert any(line.startswith("warning: [] cannot run: 12 ranks do not divide") for line in lines)
+    told = as_json(plan, predicted=forecasts(plan))
+    assert told["gpu_hours"] is None
+    assert told["trials"][0]["cannot_run"]
+    assert "12 ranks" in told["trials"][0]["not_predicted"]
+    fine = on_gpus()
+    assert not any("cannot" in line for line in whole(fine, predicted=forecasts(fine)))
+
+
+def test_a_job_that_ends_before_its_trials_is_told() -> None:
+    short, long = on_gpus(cluster__time=1), on_gpus(cluster__time="'2-00'")
+    (said,) = [line for line in cost_lines(short, forecasts(short)) if line.startswith("warning")]
+    assert said.startswith("warning: cluster.time=1 ends a job before a trial of [], which should take ")
+    assert not any(line.startswith("warning") for line in cost_lines(long, forecasts(long)))
+
+
 def test_ranks_without_gpus_cost_no_gpu_hours() -> None:
     plan = make_plan("cpu", [candidate("control", [])], known={})
     assert as_json(plan, predicted=forecasts(plan))["gpu_hours"] is None
@@ -200,7 +228,13 @@ def test_a_search_says_that_it_decides_which_of_them_run() -> None:
     lines = whole(plan)
     assert lines[0] == "study s: 2 trials, up to 1 to run, as a search decides one by one, 1 known already"
     assert any("mlp" in line and "may run on 2 ranks" in line for line in lines)
-    assert lines[-1].startswith("would run at most 1 trial on 2 ranks")
+    assert lines[-2].startswith("would run at most 1 trial on 2 ranks")
+    assert lines[-1] == "the search looks for the fastest that passes, study.gpu_hours sets no bound"
+    for one in asked:
+        one.request["study"] = {"target_gb": 70.0, "gpu_hours": 3.5}
+    bounded = make_plan("s", asked, known={}, searched=True)
+    said = "the search looks for the fastest within 70 GB on every rank, and ends at 3.5 GPU-hours"
+    assert said in cost_lines(bounded)
     assert as_json(plan)["searched"] is True
     assert as_json(make_plan("s", asked, known={}))["searched"] is False
 

@@ -181,6 +181,11 @@ def test_a_valid_candidate_has_no_finding() -> None:
             "world-size-nodes",
             "nearest world_size 12, 16",
         ),
+        (
+            {"cluster.gpus_per_node": 8, "cluster.nodes": 1, "parallelism.world_size": 16},
+            "world-size-nodes",
+            "needs 2 nodes of cluster.gpus_per_node=8, and cluster.nodes=1: raise it",
+        ),
         ({"training.steady_window": [4, 9]}, "steady-window", "training.train_iters to 9"),
         ({"model.num_layers": "four"}, "wrong-type", "a whole number"),
         ({"training.global_batch_size": 0}, "below-one", "1 or more"),

@@ -225,6 +225,13 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(cluste
         check_cluster(cluster, "/results")
 
 
+@pytest.mark.parametrize("image", ["nvcr.io#nvidia/nemo:25.11", "/images/my.nemo.sqsh", "./nemo.sqsh", "nvidia/nemo:1"])
+def test_an_image_of_another_registry_is_spelt_as_pyxis_reads_it(image: str) -> None:
+    with pytest.raises(UsageError, match=re.escape("Write nvcr.io#nvidia/nemo:25.11.")):
+        check_cluster(SlurmCluster(container=Container(kind="pyxis", image="nvcr.io/nvidia/nemo:25.11")), "/results")
+    check_cluster(SlurmCluster(container=Container(kind="pyxis", image=image)), "/results")
+
+
 def test_folders_that_slurm_or_a_container_would_read_otherwise_are_refused() -> None:
     with pytest.raises(UsageError, match="holds a %"):
         check_cluster(SlurmCluster(), "/results/50%j")

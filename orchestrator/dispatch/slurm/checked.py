@@ -65,6 +65,12 @@ def _check_container(cluster: SlurmCluster, results_dir: str) -> None:
         return
     if not container.image and not (container.kind == "pyxis" and container.name):
         raise UsageError(f"cluster.container.kind={container.kind} needs cluster.container.image.")
+    registry, slash, rest = (container.image or "").partition("/")
+    if container.kind == "pyxis" and slash and "." in registry.strip(".") and "#" not in (container.image or ""):
+        raise UsageError(
+            f"cluster.container.image={container.image} names a registry as docker does; pyxis would look for it on "
+            f"Docker Hub. Write {registry}#{rest}."
+        )
     for place in (results_dir, cluster.local_dir or ""):
         if set(place) & set(",:"):
             raise UsageError(f"{place} cannot be mounted into a container: its name holds a comma or a colon.")

@@ -71,6 +71,11 @@ def _nodes(subject: Subject) -> str | None:
     asked = nodes or -(-ranks // per_node)
     if ranks % asked == 0 and ranks // asked <= per_node:
         return None
+    if nodes is not None and ranks > nodes * per_node:
+        return (
+            f"parallelism.world_size={ranks} needs {-(-ranks // per_node)} nodes of cluster.gpus_per_node={per_node}, "
+            f"and cluster.nodes={nodes}: raise it, or leave it out"
+        )
     whole = [asked * each for each in range(1, per_node + 1)]
     return (
         f"parallelism.world_size={ranks} cannot be spread evenly over {asked} nodes of "
