@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.analysis.comparison import Group, Line
+from orchestrator.plan.candidate import without_offloading
 from orchestrator.predict.memory import predict_memory
 from orchestrator.predict.problem import CannotPredictError
 from orchestrator.predict.read import read_job
@@ -40,9 +41,7 @@ class Predicted:
 
 def predicted(group: Group) -> list[Predicted]:
     """A prediction of each line, from its request and what the framework made of it, or of a sibling."""
-    # One that offloads says of a line that does not what is not so.
-    lines = sorted(group.lines, key=lambda line: bool(line.candidate.offloading))
-    finished = next((row.effective for line in lines for row in line.runs if row.effective is not None), None)
+    finished = next((row.effective for line in group.lines for row in line.runs if row.effective is not None), None)
     software = next((row.software for line in group.lines for row in line.runs if row.software), {})
     return [_predicted(line, finished, software) for line in group.lines]
 
@@ -50,7 +49,7 @@ def predicted(group: Group) -> list[Predicted]:
 def _predicted(line: Line, sibling: Mapping[str, Any] | None, software: Mapping[str, Any]) -> Predicted:
     row = line.decided
     try:
-        finished = row.effective if row.effective is not None else sibling
+        finished = row.effective if row.effective is not None else _as_of(line, sibling)
         if finished is not None:
             finished = {**finished, "software": row.software or software}
         reading = read_job(row.requested, finished)
@@ -59,3 +58,12 @@ def _predicted(line: Line, sibling: Mapping[str, Any] | None, software: Mapping[
         return Predicted(line, range_of(reading.job, prediction), stage, reading.assumed)
     except CannotPredictError as error:
         return Predicted(line, problem=str(error))
+
+
+def _as_of(line: Line, sibling: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A sibling's configuration, offloading as this line does and not as the sibling did."""
+    if sibling is None:
+        return None
+    model = sibling.get("model")
+    kept = without_offloading(sibling)
+    return {**kept, "model": {**kept["model"], **dict(line.candidate.offloading)}} if model else kept
