@@ -1,16 +1,34 @@
-"""A count on the terminal while many candidates are prepared; a pipe or a file sees none of it."""
+"""What a terminal sees while candidates are prepared, a count of many and why it takes long; a pipe or a file sees
+none of it."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 MANY = 200
 """Fewer are done before anybody wonders."""
+IMPORTS = "checking with the framework itself, which is imported for that; what it answers is kept for the next time"
 _SECONDS = 0.25
 _CLEAR = "\r\x1b[K"
+
+
+@contextlib.contextmanager
+def saying_if_slow(words: str, seconds: float = 3.0) -> Iterator[None]:
+    """Say `words` once on a terminal where this takes longer than that."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = threading.Timer(seconds, lambda: print(words, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.counting import counting
+from orchestrator.cli.counting import IMPORTS, counting, saying_if_slow
 from orchestrator.cli.storage import DATABASE_VARIABLE, storable
 from orchestrator.config.compose import composing
 from orchestrator.config.multirun import Composed, expand
@@ -98,7 +98,7 @@ def judge(asked: Asked, *, may_start: bool = False, say: Callable[[str], None] =
         return RecipeNode.of(request, asked.results_dir, may_start=may_start, say=say)
 
     candidates = [Candidate(one.name, one.request) for one in asked.candidates]
-    with counting("checking {} candidates") as tell:
+    with counting("checking {} candidates") as tell, saying_if_slow(IMPORTS):
         tell(len(candidates))
         validation = validate(candidates, elsewhere=node)
     return Judged(tuple(with_resolved(candidates, validation.verdicts)), validation)

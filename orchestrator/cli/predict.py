@@ -129,6 +129,7 @@ def _ask_recipes(
 ) -> dict[int, tuple[Mapping[str, Any], Verdict]]:
     """What the recipes of Bridge's candidates mean, where no measured sibling says it and Bridge can be imported: the
     request with its number of ranks, and the answer, by position."""
+    from orchestrator.cli.counting import IMPORTS, saying_if_slow
     from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.resolved import with_resolved
     from orchestrator.plan.validator import validate
@@ -142,7 +143,8 @@ def _ask_recipes(
     if not open_ones:
         return {}
     candidates = [Candidate(composed[index].name, composed[index].request) for index in open_ones]
-    verdicts = validate(candidates).verdicts
+    with saying_if_slow(IMPORTS):
+        verdicts = validate(candidates).verdicts
     filled = with_resolved(candidates, verdicts)
     return {
         index: (one.request, verdict)

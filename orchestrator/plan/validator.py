@@ -215,8 +215,18 @@ def _run(
         return Ended(output, f"it took longer than {limit:.0f} s")
     except OSError as error:
         return Ended("", f"{place.python} could not be started ({error.strerror or error})")
-    last = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
-    return Ended(ended.stdout, f"exit status {ended.returncode}, {redact_text(last.strip())[:300]}")
+    return Ended(ended.stdout, why_it_ended(ended.returncode, ended.stderr))
+
+
+def why_it_ended(status: int, said: str) -> str:
+    """What a framework's process says of its end, or what to do where that is known. Pure."""
+    if "huggingface.co" in said and "onnect" in said:
+        return (
+            "the recipe asks huggingface.co for the model's configuration, and it could not be reached: give its "
+            "shapes as model.huggingface_config, or set HF_HOME to a cache that has them and HF_HUB_OFFLINE=1"
+        )
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "it said nothing")
+    return f"exit status {status}, {redact_text(last.strip())[:300]}"
 
 
 def _question(digest: str, candidate: Candidate) -> str:

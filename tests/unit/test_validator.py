@@ -15,7 +15,7 @@ import pytest
 from orchestrator.plan.answers import Answers
 from orchestrator.plan.candidate import Candidate
 from orchestrator.plan.installation import Installation, installation_of
-from orchestrator.plan.validator import RESOLVER, Ended, default_cache_dir, validate
+from orchestrator.plan.validator import RESOLVER, Ended, default_cache_dir, validate, why_it_ended
 
 ANSWERS = """
 import json, os, sys
@@ -228,3 +228,10 @@ def test_no_other_machine_is_asked_where_the_ranks_are_given_or_the_recipe_can_b
         monkeypatch.setattr(Installation, "has_bridge", lambda self, builds=builds: builds)
         validate([of_recipe(size, [])], here, elsewhere=lambda request: node, cache_dir=tmp_path)
     assert not node.heard
+
+
+def test_a_recipe_that_asks_a_hub_is_answered_with_what_would_work():
+    said = "OSError: We couldn't connect to 'https://huggingface.co' to load the files\nCheck your internet connection."
+    assert "model.huggingface_config" in why_it_ended(1, said)
+    assert why_it_ended(1, "Traceback\nKeyError: 'x'\n\n") == "exit status 1, KeyError: 'x'"
+    assert why_it_ended(-9, "") == "exit status -9, it said nothing"
