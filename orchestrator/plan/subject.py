@@ -18,7 +18,7 @@ class UnknownFieldError(LookupError):
     """A field that only the recipe knows, or whose value has the wrong type: a rule that needs it says nothing."""
 
 
-EXPERTS = "num_moe_experts"
+PUBLISHED = ("num_moe_experts", "num_attention_heads", "num_query_groups")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Subject:
         cluster = group(request, "cluster")
         per_node, nodes = cluster.get("gpus_per_node"), cluster.get("nodes")
         return cls(
-            given={**_published_experts(request), **framework_fields(request)},
+            given={**_published(request), **framework_fields(request)},
             revision=revision or Revision(),
             trainer=trainer_of(request),
             gpus_per_node=per_node if is_whole(per_node) and per_node > 0 else None,
@@ -175,9 +175,9 @@ def has_type(value: Any, field: Field) -> bool:
     return isinstance(value, field.types)
 
 
-def _published_experts(request: Mapping[str, Any]) -> dict[str, int]:
-    """How many experts a recipe's model has, where its published shapes or what is written down of the recipe say it,
-    as predictions take it. Nothing where neither does."""
+def _published(request: Mapping[str, Any]) -> dict[str, int]:
+    """How many experts and heads a recipe's model has, where its published shapes or what is written down of the recipe
+    say it, as predictions take it. Nothing where neither does."""
     if trainer_of(request) != "bridge":
         return {}
     model = group(request, "model")
@@ -187,4 +187,4 @@ def _published_experts(request: Mapping[str, Any]) -> dict[str, int]:
         **(megatron_fields(published) if isinstance(published, Mapping) else {}),
         **(known[1].model if known else {}),
     }
-    return {EXPERTS: fields[EXPERTS]} if is_whole(fields.get(EXPERTS)) else {}
+    return {name: fields[name] for name in PUBLISHED if is_whole(fields.get(name))}

@@ -209,6 +209,15 @@ def test_what_cannot_run_as_far_as_the_recipe_is_known_is_told_without_hours() -
     assert not any("cannot" in line for line in whole(fine, predicted=forecasts(fine)))
 
 
+@pytest.mark.parametrize("tp", [3, 8])
+def test_heads_that_a_layout_cannot_share_are_refused_without_the_recipe(tp: int) -> None:
+    """Qwen3 30B-A3B has 32 heads and 4 query groups, and eight ranks may share four groups."""
+    plan = on_gpus(parallelism__tp=tp, parallelism__world_size=tp * 8, parallelism__ep=8, parallelism__pp=1)
+    refused = [finding.message for entry in plan.rejected for finding in entry.findings]
+    assert any("num_attention_heads=32 is no multiple of parallelism.tp=3" in text for text in refused) == (tp == 3)
+    assert bool(plan.new) == (tp == 8)
+
+
 def test_a_job_that_ends_before_its_trials_is_told() -> None:
     short, long = on_gpus(cluster__time=1), on_gpus(cluster__time="'2-00'")
     (said,) = [line for line in cost_lines(short, forecasts(short)) if line.startswith("warning")]
