@@ -281,7 +281,7 @@ def _cannot_run(plan: Plan, predicted: Mapping[str, Forecast]) -> list[str]:
         if one is not None and one.cannot_run and one.problem:
             found.setdefault(one.problem, []).append(entry)
     return [
-        f"warning: {_names(entries)} cannot run: {plain(problem)} (where the recipe is built it will be refused)"
+        f"warning: {_names(entries)} cannot run, as far as the recipe is known here: {plain(problem)}"
         for problem, entries in found.items()
     ]
 

@@ -200,7 +200,10 @@ def test_what_cannot_run_as_far_as_the_recipe_is_known_is_told_without_hours() -
     plan = on_gpus(parallelism__world_size=12, parallelism__ep=8, parallelism__pp=1)
     lines = whole(plan, predicted=forecasts(plan))
     assert any(line.endswith("to run on 12 ranks, but cannot") for line in lines)
-    assert any(line.startswith("warning: [] cannot run: 12 ranks do not divide") for line in lines)
+    assert any(
+        line.startswith("warning: [] cannot run, as far as the recipe is known here: 12 ranks do not divide")
+        for line in lines
+    )
     told = as_json(plan, predicted=forecasts(plan))
     assert told["gpu_hours"] is None
     assert told["trials"][0]["cannot_run"]
