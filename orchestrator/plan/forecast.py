@@ -100,17 +100,24 @@ def forecast(entry: PlannedTrial, earlier: Earlier | None = None) -> Forecast:
 
 
 def too_much(request: Mapping[str, Any], memory: Range) -> str | None:
-    """What even the low end of a range is above: the trainer's limit, or the device where its name says its size."""
-    limit = group(request, "trainer").get("memory_limit_gb")
-    limited = float(limit) if isinstance(limit, (int, float)) and not isinstance(limit, bool) else None
-    if limited is not None and memory.answer(int(limited * 1e9)) is Answer.WILL_NOT_FIT:
-        return f"trainer.memory_limit_gb={limit:g}"
+    """What even the low end of a range is above: the trainer's limit, the device where its name says its size, or the
+    study's target."""
+    if (limit := _above(memory, request, "trainer", "memory_limit_gb")) is not None:
+        return limit
     named = str(group(request, "cluster").get("gpu_type") or "") if trainer_of(request) == "bridge" else ""
     size = re.search(r"(?<!\d)(\d{2,3}) ?GB", named)
     # A card's name counts in units of 1024; nothing is called too much that might not be.
     if size and memory.answer_device(int(size[1]) * 2**30) is Answer.WILL_NOT_FIT:
         return named
-    return None
+    return _above(memory, request, "study", "target_gb")
+
+
+def _above(memory: Range, request: Mapping[str, Any], name: str, key: str) -> str | None:
+    """The setting, where it is a size in GB that even the low end is above."""
+    size = group(request, name).get(key)
+    if isinstance(size, bool) or not isinstance(size, (int, float)):
+        return None
+    return f"{name}.{key}={size:g}" if memory.answer(int(size * 1e9)) is Answer.WILL_NOT_FIT else None
 
 
 def total_hours(found: Mapping[str, Forecast]) -> Hours | None:

@@ -102,6 +102,9 @@ def detail_lines(plan: Plan) -> list[str]:
         lines += _said("open", found)
     for _, found in _by_rule(plan.new, (Kind.NOTE,)):
         lines += _said("note", found)
+    hours = group(plan.entries[0].request, "study").get("gpu_hours") if plan.entries and not plan.searched else None
+    if hours is not None:
+        lines.append(f"note: study.gpu_hours={hours:g} bounds a search (study.mode=escalate); this study runs whole")
     return lines + [f"note: {plain(note)}" for note in plan.notes]
 
 

@@ -221,6 +221,14 @@ def test_heads_that_a_layout_cannot_share_are_refused_without_the_recipe(tp: int
     assert bool(plan.new) == (tp == 8)
 
 
+def test_the_studys_target_and_its_bound_are_minded() -> None:
+    small, large = on_gpus(study__target_gb=10, study__gpu_hours=0.5), on_gpus(study__target_gb=2000)
+    lines = whole(small, predicted=forecasts(small))
+    assert any("will not fit study.target_gb=10" in line for line in lines)
+    assert "note: study.gpu_hours=0.5 bounds a search (study.mode=escalate); this study runs whole" in lines
+    assert not any("will not fit" in line or "bounds" in line for line in whole(large, predicted=forecasts(large)))
+
+
 def test_a_job_that_ends_before_its_trials_is_told() -> None:
     short, long = on_gpus(cluster__time=1), on_gpus(cluster__time="'2-00'")
     (said,) = [line for line in cost_lines(short, forecasts(short)) if line.startswith("warning")]
