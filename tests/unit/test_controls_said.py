@@ -45,7 +45,7 @@ def test_controls_that_run_beside_the_trials_are_announced(
     monkeypatch.setattr("orchestrator.dispatch.submit.live_batches", lambda _: [])
     monkeypatch.setattr("orchestrator.dispatch.batch.Ask.of", lambda entry: entry)
     entries = [SimpleNamespace(trial=f"t{number}", label=None) for number in range(asked)]
-    plan: Any = SimpleNamespace(new=entries, known=[], study="s", software="f")
+    plan: Any = SimpleNamespace(new=entries, known=[], study="s", software="f", refused_controls={})
     place: Any = SimpleNamespace(request={}, results_dir=tmp_path)
     submit(place, plan)
     shown = capsys.readouterr().err

@@ -34,7 +34,9 @@ def asked(results: Path) -> Asked:
 def test_a_trial_whose_folder_others_can_write_is_not_started(results: Path, capsys: Any) -> None:
     folder = results / "runs" / TRIAL
     folder.chmod(0o770)
-    plan = cast("Any", SimpleNamespace(new=[SimpleNamespace(trial=TRIAL, name="t")], known=[], study="s"))
+    plan = cast(
+        "Any", SimpleNamespace(new=[SimpleNamespace(trial=TRIAL, name="t")], known=[], study="s", refused_controls={})
+    )
     running = submit(asked(results), plan)
     assert (running.refused, running.own) == ([TRIAL], [])
     assert f"chmod go-w {folder}" in capsys.readouterr().err
