@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.select.match import flatten
+from orchestrator.select.match import flatten, is_offloading
 
 PROGRAM = "python -m orchestrator"
 _GROUPS = ("model", "parallelism", "precision", "training", "trainer", "revisions")
@@ -48,9 +48,7 @@ def differing_overrides(requested: Mapping[str, Any], composed: Mapping[str, Any
     )
     found = []
     for path, value in wanted.items():
-        if path in _WITHOUT_EFFECT or (path in given and given[path] == value):
-            continue
-        if path.rpartition(".")[2].startswith("cpu_offloading"):
+        if path in _WITHOUT_EFFECT or is_offloading(path) or (path in given and given[path] == value):
             continue
         found.append(f"{path}={hydra_value(value)}")
     return tuple(found)

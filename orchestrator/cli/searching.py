@@ -24,14 +24,13 @@ def search_of(asked: Asked, plan: Plan) -> Search | None:
     Raises:
         UsageError: the candidates are of several jobs, or are repeated.
     """
-    from orchestrator.plan.candidate import Candidate
     from orchestrator.plan.plan import Status
 
     study = asked.request["study"]
     if study["mode"] != ESCALATE:
         return None
     entries = [entry for entry in plan.of(Status.NEW, Status.KNOWN) if entry.repeat == 0]
-    if len({Candidate(entry.name, entry.request).match_key for entry in entries}) > 1:
+    if len({entry.candidate.match_key for entry in entries}) > 1:
         raise UsageError(
             "study.mode=escalate compares recompute settings of one job, and these candidates differ in more than "
             "those: make a study of each job."

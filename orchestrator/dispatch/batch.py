@@ -30,7 +30,7 @@ class Ask:
     @classmethod
     def of(cls, planned: PlannedTrial) -> Ask:
         """What planning decided."""
-        return cls(planned.trial, Candidate(planned.name, planned.request), planned.repeat)
+        return cls(planned.trial, planned.candidate, planned.repeat)
 
 
 @dataclass(frozen=True)

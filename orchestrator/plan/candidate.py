@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 from orchestrator.config.schema import RECOMPUTE_KEYS as RECOMPUTE_KEYS
 from orchestrator.plan.recipe import recipe_digest
 from orchestrator.predict.pipeline_layout import LayoutError, parse_layout
-from orchestrator.select.match import flatten
+from orchestrator.select.match import flatten, is_offloading
 
 REQUEST_DIGITS = 14
 FINGERPRINT_DIGITS = 6
@@ -27,7 +27,6 @@ _OF_SOFTWARE = ("version", "commit", "dirty", "diff", "digest")
 _OF_THE_MACHINE = frozenset({"kernel"})
 """Found by the validator on the machine that plans, which need not be the one that runs."""
 _PINS = ("bridge", "megatron_core")
-_OFFLOADING = "cpu_offloading"
 _TRAINER_WITHOUT_EFFECT = frozenset({"compiled_meter", "stall_seconds", "time_limit", "wait_for_empty_gpus_seconds"})
 
 
@@ -73,7 +72,7 @@ def group(request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def offloads(request: Mapping[str, Any]) -> bool:
     """Whether a request moves activations or weights to the host, by its model or by an override of the recipe's."""
-    return any(value is True for path, value in _offloading(request) if _leaf(path) == _OFFLOADING)
+    return any(value is True for path, value in _offloading(request) if path.rpartition(".")[2] == "cpu_offloading")
 
 
 def without_offloading(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,18 +89,14 @@ def without_offloading(request: Mapping[str, Any]) -> dict[str, Any]:
 def _offloading(request: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for settings in (group(request, "model"), group(group(request, "trainer"), "overrides")):
         for path, value in flatten(settings).items():
-            if _leaf(path).startswith(_OFFLOADING):
+            if is_offloading(path):
                 yield path, value
 
 
 def _kept(settings: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in settings.items() if not _leaf(str(key)).startswith(_OFFLOADING)}
+    kept = {key: value for key, value in settings.items() if not is_offloading(str(key))}
     pruned = {key: _kept(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
     return {key: value for key, value in pruned.items() if value != {} or settings[key] == {}}
-
-
-def _leaf(path: str) -> str:
-    return path.rpartition(".")[2]
 
 
 def trainer_of(request: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from orchestrator.config.schema import RECIPE
@@ -55,6 +56,10 @@ class PlannedTrial:
     is_control: bool = False
     effective: Mapping[str, Any] | None = None
     """What predictions read of the configuration that the framework finished; None where no recipe was asked."""
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        return Candidate(self.name, self.request)
 
     @property
     def waits(self) -> bool:
@@ -182,13 +187,13 @@ def make_plan(
 
 def _without_control(plan: Plan, revision: Revision) -> dict[str, Finding]:
     def candidates(*statuses: Status) -> list[Candidate]:
-        return [Candidate(one.name, one.request) for one in plan.of(*statuses) if one.repeat == 0]
+        return [one.candidate for one in plan.of(*statuses) if one.repeat == 0]
 
     controls = [one for one in plan.rejected if one.is_control and _says_no_more(one.request)]
     return refused_controls(
-        [Candidate(one.name, one.request) for one in plan.new],
+        [one.candidate for one in plan.new],
         candidates(Status.NEW, Status.KNOWN),
-        {Candidate(one.name, one.request).match_key: plan.deciding(one) for one in controls},
+        {one.candidate.match_key: plan.deciding(one) for one in controls},
         revision,
         strict=plan.strict,
     )

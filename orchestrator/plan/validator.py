@@ -220,7 +220,7 @@ def _run(
 
 def why_it_ended(status: int, said: str) -> str:
     """What a framework's process says of its end, or what to do where that is known. Pure."""
-    if "huggingface.co" in said and "onnect" in said:
+    if "huggingface.co" in said and "connect" in said.lower():
         return (
             "the recipe asks huggingface.co for the model's configuration, and it could not be reached: give its "
             "shapes as model.huggingface_config, or set HF_HOME to a cache that has them and HF_HUB_OFFLINE=1"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.dispatch.slurm.parameters import limit_seconds
-from orchestrator.plan.candidate import Candidate, group, trainer_of
+from orchestrator.plan.candidate import group, trainer_of
 from orchestrator.plan.finding import Finding, Kind
 from orchestrator.plan.forecast import Forecast, total_hours
 from orchestrator.plan.plan import ACTIVE_RULE, VALIDATOR_RULE, Plan, PlannedTrial, Status
@@ -391,7 +391,7 @@ def _without_control(plan: Plan) -> list[tuple[Finding, list[PlannedTrial]]]:
     """The new trials that run without a control, by what refuses it."""
     found: dict[Finding, list[PlannedTrial]] = {}
     for entry in plan.new if plan.refused_controls else ():
-        refusal = plan.refused_controls.get(Candidate(entry.name, entry.request).match_key)
+        refusal = plan.refused_controls.get(entry.candidate.match_key)
         if refusal is not None:
             found.setdefault(refusal, []).append(entry)
     return list(found.items())

@@ -117,11 +117,16 @@ def kept(config: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for path, value in flatten(config).items():
         leaf = path.rpartition(".")[2]
-        if value is None or leaf in _RECOMPUTE or leaf.lstrip("_").startswith("cpu_offloading"):
+        if value is None or leaf in _RECOMPUTE or is_offloading(path):
             continue
         if path in _NAMES_WITH_EFFECT or not _is_left_out(leaf, value):
             found[path] = True if leaf in _PRESENCE_ONLY else value
     return found
+
+
+def is_offloading(path: str) -> bool:
+    """Whether a dotted path is a setting that moves activations or weights to the host in the place of recomputing."""
+    return path.rpartition(".")[2].lstrip("_").startswith("cpu_offloading")
 
 
 def differences(keys: Sequence[MatchKey]) -> list[Difference]:
